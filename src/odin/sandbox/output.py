@@ -340,6 +340,10 @@ def _enlarge_pipe(fd: int) -> None:
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
+def ignore_data(data: bytes) -> None:
+    return
+
+
 class OutputPipe:
     """One output pipe of a process, read by the event loop."""
 
@@ -378,7 +382,7 @@ class OutputPipe:
         """Let what is read from now on go to another sink, and to no callback."""
         self.sink.close()
         self.sink = sink
-        self._on_data = lambda data: None
+        self._on_data = ignore_data
         if not self.is_open:
             sink.close()
 

@@ -24,7 +24,7 @@ from odin.core.effects import ViewLayer
 from odin.core.environment import ExecutionEnvironment
 from odin.core.path_names import contains
 from odin.core.profile import PROJECT, ProcessProfile
-from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, InputPipe, OutputSink
+from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, InputPipe, OutputSink, ignore_data
 from odin.sandbox.process import (
     ChildProcess,
     LocalChild,
@@ -281,7 +281,7 @@ class ProcessRunner:
         sandbox = self._choose_sandbox(argv, profile)
         running, pipes = self._start(argv, cwd, env, pipes=2, stdin=stdin, profile=profile, sandbox=sandbox)
         sink = ByteSink(keep=on_data is None)
-        timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, on_data or _ignore)
+        timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, on_data or ignore_data)
         if running.is_alive():
             running.send_signal(signal.SIGKILL)
         self.forget(running)
@@ -308,7 +308,7 @@ class ProcessRunner:
         if not profile.writes:
             self._safe.add(running.pid)
         sink = ByteSink(max_bytes=stop_after)
-        timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, _ignore)
+        timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, ignore_data)
         self._had_background = self._had_background or profile.writes  # the next look reports what it changed
         if running.is_alive():
             await running.terminate(self._cancel_grace)
@@ -334,7 +334,7 @@ class ProcessRunner:
                 signal_group(running.pid, signal.SIGKILL)
 
         running.attach_pipe(pipes[0], sink, stop_if_enough)
-        running.attach_pipe(pipes[1], errors, _ignore)
+        running.attach_pipe(pipes[1], errors, ignore_data)
         timed_out = await self._wait(running, timeout)
         return timed_out, errors
 
@@ -343,7 +343,7 @@ class ProcessRunner:
         sandbox = self._choose_sandbox(command, profile)
         running, (out,) = self._start(command, cwd, None, pipes=1, profile=profile, sandbox=sandbox)
         self._had_background = True
-        running.attach_pipe(out, sink, _ignore)
+        running.attach_pipe(out, sink, ignore_data)
         return running
 
     def start_connected(
@@ -377,7 +377,7 @@ class ProcessRunner:
         else:
             self._had_background = True
         running.attach_pipe(pipes[0], ByteSink(keep=False, on_end=on_end), on_output)
-        running.attach_pipe(pipes[1], errors, _ignore)
+        running.attach_pipe(pipes[1], errors, ignore_data)
         return running, InputPipe(write_end)
 
     def take_late_changes(self) -> tuple[str, ...]:
@@ -555,13 +555,9 @@ def _make_result(
     )
 
 
-def _ignore(data: bytes) -> None:
-    return
-
-
 def _relay_text(on_output: Callable[[str], None] | None) -> Callable[[bytes], None]:
     """Return a callback that decodes chunks without splitting characters."""
     if on_output is None:
-        return _ignore
+        return ignore_data
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return lambda data: on_output(decoder.decode(data))
