@@ -43,10 +43,10 @@ _REPORTS = ("agents", "context", "diagnostics", "lsp", "memory", "plugins", "sta
 class ReportCommands:
     """Commands that open a window."""
 
-    def __init__(self, app: SessionApp, actions: SharedActions, edit_prompt: Callable[[str], None]) -> None:
+    def __init__(self, app: SessionApp, actions: SharedActions, edit_command: Callable[[str], None]) -> None:
         self._app = app
         self._actions = actions
-        self._edit_prompt = edit_prompt
+        self._edit_command = edit_command
 
     async def run_rules(self, rest: str) -> None:
         if rest:
@@ -61,7 +61,7 @@ class ReportCommands:
 
         def taken(command: str | None) -> None:
             if command:
-                self._edit_prompt(command)
+                self._edit_command(command)
 
         self._app.push_screen(HelpDialog(rest.removeprefix("/")), taken)
 
@@ -239,7 +239,7 @@ class CommandTable:
         self._table: dict[str, Callable[[str], Awaitable[None]]] = {
             name: partial(self._actions.run, name) for name in ACTIONS
         }
-        reports = ReportCommands(app, self._actions, self.navigation.edit_prompt)
+        reports = ReportCommands(app, self._actions, self.navigation.edit_command)
         self._table |= {name: partial(reports.show, name) for name in _REPORTS}
         groups = (
             turn_commands,

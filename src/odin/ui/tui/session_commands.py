@@ -190,6 +190,11 @@ class NavigationCommands(SessionObserver):
             self._composer.select_all()
         self._composer.focus()
 
+    def edit_command(self, text: str) -> None:
+        """Put a command into the composer, so that arguments can be typed after it."""
+        self._composer.restore_draft(make_draft(text, ()))
+        self._composer.focus()
+
     async def run_sessions(self, rest: str) -> None:
         self.choose_session(rest)
 
