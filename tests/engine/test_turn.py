@@ -18,6 +18,7 @@ from odin.core.call_events import (
     PermissionAnswered,
     Replied,
     ReplyDiscarded,
+    ReplyDrafted,
     ReplyRolledBack,
     RetryScheduled,
     TextStreamed,
@@ -30,6 +31,7 @@ from odin.core.errors import EmptyPrompt, SessionBusy
 from odin.core.event import PromptDropped, TurnEnded
 from odin.core.message import Usage
 from odin.core.op import AddContext, AnswerPermission, DropPrompt, Interrupt, Prompt
+from odin.engine import stream
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
@@ -92,6 +94,18 @@ async def test_text_and_calls_stream_as_events_before_the_reply_is_final(start: 
     activities = [event.activity for event in talk.all(ActivityChanged)]
     assert activities[0] == "connecting"
     assert {"waiting_headers", "streaming", "executing"} <= set(activities)
+
+
+async def test_text_that_streams_for_long_is_recorded(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stream.DRAFT_EVERY_S == 2.0
+    for name in ("DRAFT_EVERY_S", "PROGRESS_EVERY_S"):
+        monkeypatch.setattr(stream, name, 0.0)
+    talk = await start([say("It is lost.", chunk=4).cut(events=4), say("All of this is kept.", chunk=4)])
+    await talk.say("go")
+    drafts = await talk.recorded_events(ReplyDrafted)
+    begin = [draft.start for draft in drafts].index(0, 1)
+    assert "".join(draft.text for draft in drafts[begin:]) == "All of this is kept."
+    assert [draft.start for draft in drafts[begin:]] == [0, 4, 8, 12, 16]
 
 
 async def test_every_event_names_its_agent_and_durable_ones_are_numbered(start: Start) -> None:

@@ -3,11 +3,12 @@
 import os
 from pathlib import Path
 
-from odin.core.call_events import PermissionAsked, Replied, SpawnStarted, ToolStarted
+from odin.core.call_events import PermissionAsked, Replied, ReplyDrafted, SpawnStarted, ToolStarted
 from odin.core.event import AgentStarted, AnyEvent, BudgetSet, LoopChanged, PermissionModeChanged, TurnStarted
 from odin.core.message import ReplyMessage, Text, ToolCall
 from odin.session.store import SessionStore
 from odin.testing import say
+from odin.testing.script import get_content_text
 from tests.session.logs import opened, turn, write_session
 from tests.tui.conftest import OpenApp
 
@@ -48,6 +49,26 @@ async def test_work_left_open_by_a_crash_is_not_shown_as_running(
         await stage.shows("Going on.")
         await stage.idle()
         assert stage.screen().count("in the middle of this turn") == 1
+
+
+async def test_answer_cut_off_by_a_crash_is_shown_and_sent(open_app: OpenApp, home: Path, workspace: Path) -> None:
+    write_log(
+        home,
+        workspace,
+        TurnStarted("t1", "explain it", "edit_mode"),
+        ReplyDrafted("An attempt that failed", 0),
+        ReplyDrafted("First of all, ", 0),
+        ReplyDrafted("it is simple", 14),
+    )
+    async with open_app([say("Going on.")], resume="aa1") as stage:
+        await stage.shows("First of all, it is simple", "killed or crashed")
+        await stage.send("go on")
+        await stage.shows("Going on.")
+        await stage.idle()
+        assert stage.screen().count("First of all, it is simple") == 1
+        assert "An attempt" not in stage.screen()
+        (request,) = stage.server.requests
+        assert get_content_text(request.messages[-2]["content"]) == "First of all, it is simple"
 
 
 async def test_permission_mode_and_budget_of_an_earlier_run_do_not_apply(

@@ -34,6 +34,13 @@ class Replied(Event, frozen=True):
     message: ReplyMessage
 
 
+class ReplyDrafted(Event, frozen=True):
+    """Text of a reply that still streams, from its character `start` on. This is what a crash leaves of the reply."""
+
+    text: str
+    start: int
+
+
 class UsageRecorded(Event, frozen=True):
     """Tokens and cost of one model request. A cost of 0 means unknown, unless the model is `free`.
 

@@ -27,6 +27,7 @@ from odin.core.call_events import (
     RateLimitUpdated,
     Replied,
     ReplyDiscarded,
+    ReplyDrafted,
     ReplyRolledBack,
     RequestProgressed,
     RequestStarted,
@@ -515,6 +516,7 @@ AnyEvent = (
     | Rewound
     | Redone
     | Replied
+    | ReplyDrafted
     | UsageRecorded
     | ReplyDiscarded
     | RetryScheduled

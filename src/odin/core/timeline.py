@@ -32,6 +32,8 @@ from odin.core.call_events import (
     PlanAsked,
     QuestionsAnswered,
     QuestionsAsked,
+    Replied,
+    ReplyDrafted,
     SpawnFinished,
     SpawnStarted,
 )
@@ -258,13 +260,16 @@ class TurnItems(Generic[Item]):
 class OpenWork:
     """Work that has started and not ended. After a crash, this is what the dead process left dangling.
 
-    `turns` maps an agent to its running turn. The other dicts map an id to its starting event.
+    `turns` maps an agent to its running turn, `drafts` to the text of the reply that streams. The other dicts map an id
+    to its starting event.
     """
 
     EVENTS: ClassVar[frozenset[type]] = frozenset(
         (
             TurnStarted,
             TurnEnded,
+            Replied,
+            ReplyDrafted,
             AgentStarted,
             AgentEnded,
             PermissionAsked,
@@ -280,6 +285,7 @@ class OpenWork:
 
     def __init__(self) -> None:
         self.turns: dict[str, str] = {}
+        self.drafts: dict[str, str] = {}
         self.agents: dict[str, AgentStarted] = {}
         self.asks: dict[str, tuple[AskEvent, str]] = {}
         self.spawns: dict[str, tuple[SpawnStarted, str]] = {}
@@ -299,6 +305,11 @@ class OpenWork:
                 self.turns[agent] = event.id
             case TurnEnded():
                 self.turns.pop(agent, None)
+                self.drafts.pop(agent, None)
+            case ReplyDrafted():
+                self.drafts[agent] = self.drafts.get(agent, "")[: event.start] + event.text
+            case Replied():
+                self.drafts.pop(agent, None)
             case AgentStarted():
                 self.agents[event.id] = event
             case AgentEnded():

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from odin.core.call_events import SpawnFinished, ToolEnded
+from odin.core.call_events import Replied, SpawnFinished, ToolEnded
 from odin.core.event import AgentEnded, AnyEvent, PromptDropped, TurnEnded, Warned
 from odin.core.event_values import FileChange
 from odin.core.interaction import make_interaction, record_answer
+from odin.core.message import ReplyMessage, Text
 from odin.core.op import Answer
 from odin.core.text import join_some
 from odin.session.state import SessionState
@@ -61,6 +62,8 @@ def _end_agent(state: SessionState, agent: str) -> Iterator[ClosingEvent]:
     thread = state.get_thread(agent)
     for call in thread.open_calls:
         yield ToolEnded(call.id, call.name, "cancelled", thread.get_interruption_text(call.id)), agent
+    if text := state.open_work.drafts.get(agent):
+        yield Replied(ReplyMessage((Text(text),), interrupted=True)), agent
     if agent in state.open_work.turns:
         yield TurnEnded(state.open_work.turns[agent], "aborted", error=CRASH_ERROR), agent
     if agent in state.open_work.agents:

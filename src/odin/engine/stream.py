@@ -18,6 +18,7 @@ from odin.core.call_events import (
     ActivityChanged,
     CallStreamed,
     RateLimitUpdated,
+    ReplyDrafted,
     ReplyRolledBack,
     RequestProgressed,
     RequestStarted,
@@ -179,6 +180,9 @@ class ReasoningStream:
             waiting, self._waiting = self._waiting, []
             self._emit(ThinkingStreamed("".join(waiting)))
 
+
+DRAFT_EVERY_S = 2.0
+"""How often the text that has streamed is recorded, so that a crash does not lose a long answer."""
 
 PROGRESS_EVERY_S = 0.3
 """Interval of `RequestProgressed` events."""
@@ -357,6 +361,7 @@ class ReplyStream:
             self._report_usage()
             self._reasoning.drop()
             self._builder.add(chunk)
+            self._progress = _ReplyProgress()
             self._ids = {}
             self._emit(ReplyRolledBack(chunk.reason))
             return
@@ -394,6 +399,8 @@ class ReplyStream:
                 self._emit(CallStreamed(chunk.id, name, chunk.json, len(raw)))
         if self._progress.add_chunk(chunk):
             self._emit(self._progress.to_event())
+            if draft := self._progress.take_draft():
+                self._emit(draft)
 
     def _emit(self, event: AnyEvent) -> None:
         self._recorder.emit(event, self._agent)
@@ -405,12 +412,16 @@ class _ReplyProgress:
     def __init__(self) -> None:
         self._chunks = 0
         self._chars = 0
-        self._reported_at = time.monotonic()
+        self._drafted = 0
+        self._undrafted: list[str] = []
+        self._reported_at = self._drafted_at = time.monotonic()
 
     def add_chunk(self, chunk: Chunk) -> bool:
         self._chunks += 1
         if isinstance(chunk, TextChunk | ThinkingChunk):
             self._chars += len(chunk.text)
+            if isinstance(chunk, TextChunk):
+                self._undrafted.append(chunk.text)
         elif isinstance(chunk, CallChunk):
             self._chars += len(chunk.json)
         now = time.monotonic()
@@ -421,6 +432,15 @@ class _ReplyProgress:
 
     def to_event(self) -> RequestProgressed:
         return RequestProgressed(self._chunks, self._chars)
+
+    def take_draft(self) -> ReplyDrafted | None:
+        """Return the text that has arrived since the last draft, or None if that was a moment ago."""
+        if not self._undrafted or self._reported_at - self._drafted_at < DRAFT_EVERY_S:
+            return None
+        draft = ReplyDrafted("".join(self._undrafted), self._drafted)
+        self._drafted += len(draft.text)
+        self._undrafted, self._drafted_at = [], self._reported_at
+        return draft
 
 
 def _make_partial_message(builder: ReplyBuilder) -> ReplyMessage | None:

@@ -8,10 +8,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from odin.core.call_events import SpawnFinished
+from odin.core.call_events import Replied, SpawnFinished
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
 from odin.core.event import AgentEnded, AnyEvent, Envelope, LoopChanged, TurnEnded
+from odin.core.message import ReplyMessage, Text
 from odin.core.provider import TimeSlice
 from odin.core.timeline import OpenWork
 from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
@@ -50,6 +51,8 @@ class DanglingWork:
     def make_end_events(self) -> Iterator[tuple[AnyEvent, str]]:
         """Yield an end event and its agent for everything open, sub-agents first. Only for idle sessions."""
         for agent, turn in sorted(self._open.turns.items(), reverse=True):
+            if text := self._open.drafts.get(agent):
+                yield self._record_end(Replied(ReplyMessage((Text(text),), interrupted=True)), text), agent
             yield self._record_end(TurnEnded(turn, "aborted", error=CRASH_MESSAGE), turn), agent
         for agent in self._open.agents:
             yield self._record_end(AgentEnded(agent, "aborted"), agent), ""
@@ -66,6 +69,8 @@ class DanglingWork:
         """True if `make_end_events` already made this event, which the session logs later."""
         event = envelope.event
         what = event.id if isinstance(event, TurnEnded | AgentEnded | SpawnFinished) else ""
+        if isinstance(event, Replied) and event.message.interrupted:
+            what = event.message.text
         return (type(event).__name__, what) in self._ended
 
 
