@@ -135,6 +135,9 @@ class PlainNotifier:
 
 _INTRODUCTION_STYLES: tuple[TextStyle | None, ...] = ("bold", None, "dim")
 START_HINT = "Type a prompt. /help lists commands; Ctrl-D exits."
+_SAME_PRESS_S = 0.05
+"""During a turn both its handler and that of the loop get the signal; the second one comes this soon."""
+
 _PRESS_AGAIN = "Press Ctrl-C again or Ctrl-D to exit."
 _EXIT_WORDS = ("/exit", "/quit", "exit", "quit")
 _SIGNAL_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -156,7 +159,8 @@ class _PlainRepl:
         self._keyboard = self._make_keyboard()
         self._err = self._keyboard.err
         self._sender = PromptSender(self._keyboard)
-        self._turns = TurnView(self._keyboard, self._observe, self._install_signals, self._interrupt_focused)
+        self._cleared_until = 0.0
+        self._turns = TurnView(self._keyboard, self._observe, self._install_signals, self._clear_or_interrupt_focused)
         self._agent_lines = AgentLines()
         self._is_leaving = False
         self._busy_agents: set[str] = set()
@@ -238,13 +242,9 @@ class _PlainRepl:
 
         Exiting takes two: the first may have been meant for a turn that just ended.
         """
-        if self._done.done() or self._commands.stop_following():
+        if self._done.done() or self._commands.stop_following() or self._clear_or_interrupt_focused():
             return
-        if self._keyboard.text and not self._keyboard.is_held:
-            self._keyboard.clear_text()
-        elif self._interrupt_focused():
-            return
-        elif self._sender.expects_turn or self._commands.user_shell.is_running:
+        if self._sender.expects_turn or self._commands.user_shell.is_running:
             self._start_side_task(self._client.submit(Interrupt(alone=not self._sender.expects_turn)))
         elif self._commands.compaction.is_running:
             self._start_side_task(self._commands.cancel_compaction())
@@ -256,8 +256,13 @@ class _PlainRepl:
             self._ending = True
             write_line(self._err, _PRESS_AGAIN)
 
-    def _interrupt_focused(self) -> bool:
-        """Interrupt the focused sub-agent if it works; False if Ctrl-C is for something else."""
+    def _clear_or_interrupt_focused(self) -> bool:
+        """Clear the line, else interrupt the focused sub-agent if it works; False if Ctrl-C is for something else."""
+        if self._keyboard.text and not self._keyboard.is_held:
+            self._keyboard.clear_text()
+            self._cleared_until = self._loop.time() + _SAME_PRESS_S
+        if self._loop.time() < self._cleared_until:
+            return True
         agent = self._commands.agent
         if not agent or agent not in self._busy_agents:
             return False
