@@ -71,7 +71,7 @@ def test_resume_without_an_id_opens_the_picker(workspace: Path) -> None:
                 odin.type("\x04")
                 odin.assert_exit_code(0)
         with open_terminal("--resume", cwd=workspace, env=env) as odin:
-            odin.see("type to filter", "About apples", "About pears", "Green ones.")
+            odin.see("type to filter", "bout apples", "bout pears", "Green ones.")
             odin.type("apples")
             odin.see("Red ones.")
             odin.type("\r\r")  # the second one must not close the screen below

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from odin.core.call_events import PlanAsked
+from odin.core.client import ProcessRecord
 from odin.core.event_values import ServerStatus
 from odin.core.interaction import TrustRequest, ask_for_trust, make_interaction
 from odin.core.tui_settings import TuiSettings
@@ -15,6 +16,7 @@ from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.form import FormDialog
 from odin.ui.tui.dialogs.interaction import InteractionDialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog
+from odin.ui.tui.dialogs.processes import ProcessesDialog, ProcessOutputDialog
 from odin.ui.tui.dialogs.reports import REPORTS, ErrorsDialog, HelpDialog, ReportDialog
 from odin.ui.tui.dialogs.rules import RulesDialog, make_rule_form
 from odin.ui.tui.dialogs.servers import ServersDialog
@@ -58,6 +60,14 @@ def make_servers_dialog(scene: Scene) -> ServersDialog:
     return ServersDialog()
 
 
+PROCESS = ProcessRecord("spawn-1", "make watch", "running", urls={8899: ""})
+
+
+def make_processes_dialog(scene: Scene) -> ProcessesDialog:
+    scene.client.processes = (PROCESS,)
+    return ProcessesDialog()
+
+
 DIALOGS: dict[str, MakeDialog] = {
     "InteractionDialog, permission": lambda scene: InteractionDialog(make_interaction(COMMAND), make_recorder(scene)),
     "InteractionDialog, questions": lambda scene: InteractionDialog(make_interaction(QUESTIONS), make_recorder(scene)),
@@ -74,6 +84,8 @@ DIALOGS: dict[str, MakeDialog] = {
     "ErrorsDialog": lambda scene: ErrorsDialog(),
     "HelpDialog": lambda scene: HelpDialog("command"),
     "ServersDialog": lambda scene: make_servers_dialog(scene),
+    "ProcessesDialog": lambda scene: make_processes_dialog(scene),
+    "ProcessOutputDialog": lambda scene: ProcessOutputDialog(PROCESS),
     "StatsDialog": lambda scene: StatsDialog(days=7),
     "ReportDialog": lambda scene: ReportDialog(*REPORTS["diagnostics"]),
     "FormDialog, question": lambda scene: FormDialog("Do it?", "It cannot be undone."),

@@ -223,7 +223,7 @@ async def test_a_form_of_an_mcp_server(open_app: OpenApp) -> None:
         await stage.shows("› 1 ○ No (default)", "2 ○ Yes")
         assert "Other" not in stage.screen()
         await stage.press("o", "2")
-        await stage.shows("1 ○ r (default)", "Red", "Blue")
+        await stage.shows("1 ○ Red (default)", "2 ○ Blue")
         await stage.press("down", "enter")
         await stage.shows("[ ] S")
         await stage.press("enter")

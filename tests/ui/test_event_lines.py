@@ -27,7 +27,7 @@ def format_event(event: Event, agent: str = "") -> str:
         (HookRan("tool_call", "lint", "denied", "not today"), "Hook lint (tool_call) denied it: not today"),
         (HookRan("tool_call", "lint", "denied"), "Hook lint (tool_call) denied it"),
         (HookRan("stop", "lint", "halted", "enough"), "Hook lint (stop) ended the turn: enough"),
-        (HookRan("tool_call", "lint", "silent"), ""),
+        (HookRan("tool_call", "lint", "silent"), "Hook lint (tool_call) had no effect."),
         (HookRan("tool_call", "lint", "allowed"), ""),
         (RuleAdded("Bash(make)", "allow", "project"), "Rule added for this project: allow Bash(make)"),
         (RuleAdded("Bash(make)", "allow", role="builder"), "Rule added for this session: allow Bash(make)"),

@@ -45,7 +45,7 @@ def test_denial_and_its_reason_reach_the_model_and_the_user(
     ):
         terminal.see(QUESTION_END)
         terminal.type(typed)
-        assert terminal.wait_for_exit() == (0, "So be it.\n")
+        assert terminal.wait_for_exit() == (4, "So be it.\n")
         result = server.requests[1].results["toolu_c"]
         if when == "before":
             assert told in result
@@ -179,7 +179,7 @@ def test_deny_can_add_a_rule(workspace: Path) -> None:
         terminal.type("1\n")
         terminal.see("all projects of this [u]ser: ")
         terminal.type("\n")
-        assert terminal.wait_for_exit() == (0, "Done.\n")
+        assert terminal.wait_for_exit() == (4, "Done.\n")
         assert terminal.shown.count(QUESTION_END) == 1
         assert f"Rule added for this project: deny {rule}\r\n" in terminal.shown
         assert "enied" in server.requests[2].results["toolu_2"]
@@ -302,7 +302,7 @@ def test_unanswered_request_is_denied_after_the_timeout(workspace: Path) -> None
     ):
         terminal.see(QUESTION_END)
         terminal.see("Bash was not run. Denied: the permission request timed out.")
-        assert terminal.wait_for_exit() == (0, "Nobody there.\n")
+        assert terminal.wait_for_exit() == (4, "Nobody there.\n")
         assert "timed out" in server.requests[1].results["toolu_c"]
     assert not (workspace / "made").exists()
 
@@ -319,7 +319,7 @@ def test_timeout_ends_an_open_editor(workspace: Path) -> None:
         terminal.see(QUESTION_END)
         terminal.type("e\n")
         terminal.see("Bash was not run. Denied: the permission request timed out.")
-        assert terminal.wait_for_exit() == (0, "Nobody there.\n")
+        assert terminal.wait_for_exit() == (4, "Nobody there.\n")
         wait_until(lambda: not is_running(editor))
 
 

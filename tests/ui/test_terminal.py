@@ -79,7 +79,7 @@ def test_permission_request_is_asked_and_answered(workspace: Path, typed: str, m
     ):
         shown = terminal.see("say why not: ")
         terminal.type(typed)
-        assert terminal.wait_for_exit() == (0, "So be it.\n")
+        assert terminal.wait_for_exit() == (0 if made else 4, "So be it.\n")
         assert told in server.requests[1].results["toolu_w"]
     assert "Odin asks: Create file new.txt\r\n" in shown
     assert target.exists() is made
@@ -153,7 +153,7 @@ def test_a_run_in_the_background_does_not_ask(workspace: Path) -> None:
             cwd=workspace, env=server.env("anthropic"), shell=f"set -m; {shlex.join(ODIN)} -p Write. & wait $!"
         ) as terminal,
     ):
-        assert terminal.wait_for_exit() == (0, "Fine.\n")
+        assert terminal.wait_for_exit() == (4, "Fine.\n")
         assert "in the background" in server.requests[1].results["toolu_w"]
     assert not target.exists()
 

@@ -58,8 +58,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(
         "ps",
-        "List background processes; show, follow or stop one, or open its port to your browser. `background` sends "
-        "the running command there.",
+        "List, follow or stop background processes, open their ports, or send the running command there.",
         "[ID [follow|stop|open [PORT]]|background]",
     ),
     SlashCommand("focus", "Talk to a sub-agent: the next prompts go to it. `main` returns to the main agent.", "NAME"),

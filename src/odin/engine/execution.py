@@ -589,7 +589,7 @@ class CallExecutor:
         self.emit(event)
         tool = call.registered_tool or self._deps.registry.get(call.request.name)
         if tool is not None and tool.kind in ("edit", "execute"):
-            if status == "denied":
+            if status == "denied" or event.error_kind in (NeedsConfirmation.__name__, Rejected.__name__):
                 scope.is_denied = scope.is_denied is not False
             elif refusal is None and not self.is_read_only(call):
                 scope.is_denied = False

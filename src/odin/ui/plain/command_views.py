@@ -124,7 +124,7 @@ def format_prompts(turns: tuple[TurnRecord, ...]) -> str:
     lines: list[str] = []
     for number, turn in enumerate(reversed(turns[-_MAX_PROMPTS_LISTED:]), 1):
         when = time.strftime("%H:%M", time.localtime(turn.started))
-        files = pluralize(turn.files, "file")
+        files = f"{pluralize(turn.files, 'file'):<7}"
         text = escape_hidden(" ".join(turn.body.split())) or "(continued)"
         lines.append(f"{number:>3}  {when}  {files:>8}  {shorten(text, 60)}")
     if len(turns) > _MAX_PROMPTS_LISTED:

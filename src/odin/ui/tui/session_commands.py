@@ -186,8 +186,8 @@ class NavigationCommands(SessionObserver):
 
     def edit_prompt(self, text: str, attached: Sequence[Attachment]) -> None:
         """Put a prompt with its images into the composer, selected, so that what is typed next replaces it."""
-        if text and self._composer.restore_draft(make_draft(text, attached)):
-            self._composer.select_all()
+        if text:
+            self._composer.offer_draft(make_draft(text, attached))
         self._composer.focus()
 
     def edit_command(self, text: str) -> None:

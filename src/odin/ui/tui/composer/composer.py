@@ -98,6 +98,7 @@ class Composer(StableTextArea):
         self.target = PromptTarget()
         self._border_state: object = None
         self._load_count = 0
+        self._offered: Selection | None = None
         self._mention_end: Location | None = None
         self._history_matches: Sequence[PromptDraft] = ()
         self._saved_draft = PromptDraft()
@@ -193,6 +194,7 @@ class Composer(StableTextArea):
     def show_draft(self, draft: PromptDraft) -> None:
         """Replace the text with this draft, put the cursor at its end and close the popup."""
         self._load_count += 1
+        self._offered = None
         self.completer.close()
         self.draft_parts.load(draft.parts)
         self.load_text(draft.text)
@@ -213,6 +215,12 @@ class Composer(StableTextArea):
     def is_in_use(self) -> bool:
         """True if there is text in it, or a queued prompt is being edited or the history searched."""
         return not self.draft.is_empty or bool(self.editing_id) or self.searching
+
+    def offer_draft(self, draft: PromptDraft) -> None:
+        """Bring back a draft, selected: what is typed next replaces it, and Ctrl+C clears it."""
+        if self.restore_draft(draft):
+            self.select_all()
+            self._offered = self.selection
 
     def restore_draft(self, draft: PromptDraft) -> bool:
         """Bring back a draft that could not be sent; if the composer is in use, store it in the history: False."""
@@ -563,21 +571,16 @@ class Composer(StableTextArea):
         """Return what an app-wide key does in the composer instead, or None."""
         if name == "end_of_input" and self.text:
             return self.action_delete_right
-        if name == "leave" and self.selected_text:
+        if name == "leave" and self.selected_text and self.selection != self._offered:
             return self._copy_selection
         if name == "stop" and (self.searching or self.editing_id):
             return self._cancel_edit
         return None
 
     def _copy_selection(self) -> None:
-        """Copy. If all is selected, as after an undo, clear it, too: the user may have meant that."""
         self.action_copy()
-        if self.selected_text == self.text:
-            self.clear_draft()
-            self.show_toast("Copied and cleared; Up brings it back.")
-        else:
-            self.move_cursor(self.cursor_location)
-            self.show_toast("Copied.")
+        self.move_cursor(self.cursor_location)
+        self.show_toast("Copied.")
 
     def action_newline(self) -> None:
         self._replace_via_keyboard("\n", *self.selection)
