@@ -141,7 +141,7 @@ def test_back_from_the_rule_choice_keeps_the_request_open(workspace: Path) -> No
         terminal.type("b\n")
         terminal.see(QUESTION_END, 2)
         terminal.type("n\n")
-        assert terminal.wait_for_exit() == (0, "Done.\n")
+        assert terminal.wait_for_exit() == (4, "Done.\n")
         assert "Rule added" not in terminal.shown
     assert not (workspace / "made").exists()
 
@@ -259,7 +259,7 @@ def test_failed_or_unchanged_edit_keeps_the_request_open(workspace: Path, typed:
         terminal.type(f"{typed}\n")
         assert said in terminal.see(QUESTION_END, 2)
         terminal.type("n\n")
-        assert terminal.wait_for_exit() == (0, "Done.\n")
+        assert terminal.wait_for_exit() == (4, "Done.\n")
     assert not (workspace / "made").exists()
 
 
@@ -290,7 +290,7 @@ def test_keys_typed_before_the_rule_choice_are_ignored(workspace: Path) -> None:
         terminal.type("b\n")
         terminal.see(QUESTION_END, 2)
         terminal.type("n\n")
-        assert terminal.wait_for_exit() == (0, "Done.\n")
+        assert terminal.wait_for_exit() == (4, "Done.\n")
     assert not (workspace / "made").exists()
 
 

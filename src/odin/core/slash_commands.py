@@ -59,7 +59,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(
         "ps",
         "List, follow or stop background processes, open their ports, or send the running command there.",
-        "[ID [follow|stop|open [PORT]]|background]",
+        "[ID [follow|stop|open PORT]|background]",
     ),
     SlashCommand("focus", "Talk to a sub-agent: the next prompts go to it. `main` returns to the main agent.", "NAME"),
     SlashCommand("continue", "Ask the model to continue the conversation as it is."),
