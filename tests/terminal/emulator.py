@@ -198,8 +198,8 @@ class Emulator:
         return self._wait(lambda: all(word in self.text for word in words), f"{words} on the screen", timeout)
 
     def see_often(self, words: str, times: int) -> None:
-        """Wait until these words are on the screen so many times, and the composer is empty."""
-        self._wait(lambda: self.text.count(words) == times and "Ask, or type" in self.text, f"{times} times {words!r}")
+        """Wait until these words are on the screen so many times, and the turn is done."""
+        self._wait(lambda: self.text.count(words) == times and "   done   " in self.text, f"{times} times {words!r}")
 
     def wait_until_gone(self, *words: str) -> str:
         """Wait until none of these words is on the screen, and return its text."""
