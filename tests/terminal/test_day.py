@@ -154,7 +154,8 @@ def test_a_day_of_work(workspace: Path) -> None:
             ask(odin, "Look at both modules", "Two agents look at them.", "[mail-3]", "[mail-4]")
             mails = odin.text.count("← [mail-")  # read in one turn, or in two
             odin.see_often("I have read the reports.", mails)
-            odin.type("/undo\r")
+            odin.press_and_wait("/undo")
+            odin.type("\r")
             odin.see("│ Look at both modules")
             odin.wait_until_gone("I have read the reports.")
             odin.type("/redo\r")
