@@ -13,7 +13,17 @@ from odin.core.call_events import PermissionAsked
 from odin.core.client import Client
 from odin.core.errors import UsageError
 from odin.core.event import AgentStarted, ContextAdded, Envelope, NoteAdded, TurnStarted
-from odin.core.op import AnswerPermission, CancelTask, CloseAgent, Compact, Interrupt, Prompt, RunUserShell, SetModel
+from odin.core.op import (
+    AnswerPermission,
+    CancelTask,
+    CloseAgent,
+    Compact,
+    Interrupt,
+    Prompt,
+    Rewind,
+    RunUserShell,
+    SetModel,
+)
 from odin.core.team import MailSent, TaskChanged
 from odin.testing import SeenRequest, Turn, call, fault, reply, say
 from odin.ui.slash_commands.agents import end_agent
@@ -725,3 +735,17 @@ async def test_only_the_direct_owner_of_a_task_may_notify_or_cancel_it(start: St
     states = {task.id: task.state for task in (await talk.client.snapshot()).tasks}
     assert states["adhoc-3"] == "running"
     await talk.client.submit(Interrupt())
+
+
+async def test_an_agent_that_waits_for_its_reminder_does_not_block_a_rewind(start: Start) -> None:
+    script = TeamScript([delegate("a"), say("ok"), say("again")], a=[say("I stop here.")])
+    talk = await start(script, config={"team": {"idle_s": 60.0}})
+    await talk.say("first")
+    async with asyncio.timeout(20):
+        while [task.state for task in (await talk.client.snapshot()).tasks] != ["idle"]:
+            await asyncio.sleep(0.01)
+    assert (await talk.client.snapshot()).team_working
+    assert await talk.client.submit(Rewind("p1"))
+    shot = await talk.client.snapshot()
+    assert [task.state for task in shot.tasks] == ["idle"]
+    assert not shot.team_working, "no reminder follows"

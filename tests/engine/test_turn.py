@@ -16,6 +16,7 @@ from odin.core.call_events import (
     CallStreamed,
     FileCached,
     PermissionAnswered,
+    PermissionAsked,
     Replied,
     ReplyDiscarded,
     ReplyDrafted,
@@ -626,3 +627,25 @@ async def test_added_context_is_sent_once_with_the_next_prompt(start: Start) -> 
     await talk.say("and now?")
     counts = [request.body.count(b"Context from `make test`") for request in talk.server.requests]
     assert counts == [1, 1]
+
+
+@pytest.mark.parametrize("ends", ["asked again", "same as shown"])
+async def test_file_that_changes_while_the_user_is_asked_is_shown_again(
+    start: Start, workspace: Path, ends: str
+) -> None:
+    file = workspace / "two.txt"
+    script = [call("WriteFile", {"file_path": str(file), "content": "two\n"}), say("Done.")]
+    talk = await start(script, yes=False, can_ask=True)
+    prompt = await talk.submit("go")
+    await talk.until_live(PermissionAsked)
+    if ends == "asked again":
+        file.write_text("mine\n")
+    await talk.client.submit(AnswerPermission(talk.all(PermissionAsked)[0].ask_id, True))
+    if ends == "asked again":
+        await talk.until_live(PermissionAsked)
+        asked = talk.all(PermissionAsked)[1]
+        assert "-mine\n+two" in asked.preview
+        await talk.client.submit(AnswerPermission(asked.ask_id, False))
+    await talk.until_end(prompt)
+    assert file.read_text() == ("mine\n" if ends == "asked again" else "two\n")
+    assert len(talk.all(PermissionAsked)) == (2 if ends == "asked again" else 1)

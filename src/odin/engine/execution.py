@@ -292,6 +292,8 @@ class CallExecutor:
                 return call.refuse(format_rejection(answer), "denied", error_type=error_type, stops_turn=stops_turn)
             elif answer.args is None:
                 is_granted = answer.by in GRANTORS
+                if is_granted and await request.is_outdated():
+                    continue
                 decision = replace(call.decision, hides_secrets=call.decision.hides_secrets and not is_granted)
                 grants = request.grants if is_granted else call.grants
                 return replace(call, stage="authorized", grants=grants, decision=decision)

@@ -35,6 +35,7 @@ class PermissionRequest:
         self._deps = deps
         self._policy = deps.policy
         self.grants = NO_GRANTS
+        self._preview = ""
 
     @property
     def _about(self) -> tuple[str, Kind, Target, Mode]:
@@ -53,10 +54,7 @@ class PermissionRequest:
     async def _build(self) -> PermissionAsked:
         call, tool, deps, policy = self._call, self._call.tool, self._deps, self._policy()
         effect = policy.describe_effect(*self._about)
-        preview = ""
-        if tool.kind == "edit":
-            with suppress(Exception):  # the request comes without the change that cannot be shown
-                preview = await tool.preview(call.args) or await deps.preview(call.args, call.target.resolved)
+        self._preview = await self._make_preview()
         return PermissionAsked(
             ask_id="",
             call_id=call.id,
@@ -65,7 +63,7 @@ class PermissionRequest:
             reason=deps.clean(call.decision.reason),
             subject=deps.clean(call.target.text),
             rules=() if deps.rules is None else self.list_rules(),
-            preview=deps.clean(preview),
+            preview=deps.clean(self._preview),
             sandbox=deps.sandbox() if tool.kind == "execute" else "",
             asked_paths=tuple(to_valid_unicode(path) for path in call.asked_paths),
             allowed_paths=tuple(to_valid_unicode(path) for path in call.allowed_paths),
@@ -76,6 +74,17 @@ class PermissionRequest:
             granted_paths=tuple(to_valid_unicode(path) for path in self.grants.paths),
             granted_network=self.grants.network,
         )
+
+    async def _make_preview(self) -> str:
+        call, tool, preview = self._call, self._call.tool, ""
+        if tool.kind == "edit":
+            with suppress(Exception):  # the request comes without the change that cannot be shown
+                preview = await tool.preview(call.args) or await self._deps.preview(call.args, call.target.resolved)
+        return preview
+
+    async def is_outdated(self) -> bool:
+        """True if the call would change other text than the request has shown: a file has changed meanwhile."""
+        return self._preview != await self._make_preview()
 
     def list_rules(self) -> tuple[str, ...]:
         """Return the rules that would allow the call, narrowest first."""

@@ -118,7 +118,7 @@ class SessionOps:
     async def _rewind_or_redo(self, op: Rewind | Redo) -> bool:
         """Only an idle session can go back or forward, and no turn starts meanwhile."""
         async with self._start.lock:
-            if self._team.is_busy:
+            if not self._team.pause():
                 raise SessionBusy("Wait for it or interrupt it, then rewind.")
             if self._recorder.state.seq >= 0:
                 self._start.open()

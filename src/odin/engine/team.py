@@ -186,9 +186,22 @@ class Team:
     @property
     def is_working(self) -> bool:
         """True while delegated work goes on, or while its results wait for the main agent."""
-        working = any(member.agent.is_active or member.timer is not None for member in self._members.values())
+        return self._has_turns or any(member.timer is not None for member in self._members.values())
+
+    @property
+    def _has_turns(self) -> bool:
+        """True if a sub-agent has a turn, or any agent is about to get one. One that waits for a reminder has none."""
+        working = any(member.agent.is_active for member in self._members.values())
         has_messages_to_read = self.main.is_active and self.router.should_wake("")
         return working or has_messages_to_read or self.router.is_waking or bool(self._ending)
+
+    def pause(self) -> bool:
+        """Send no reminders to idle agents any more; their tasks stay idle. False if an agent has a turn."""
+        if self.main.is_busy or self._has_turns:
+            return False
+        for member in self._members.values():
+            member.stop_timer()
+        return True
 
     def submit(self, prompt: Prompt) -> None:
         """Give a prompt to the agent it names."""
