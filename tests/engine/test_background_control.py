@@ -242,6 +242,11 @@ async def test_the_end_of_the_session_discards_what_a_moved_command_wrote(start:
     (finished,) = [event for event in left if isinstance(event, SpawnFinished)]
     assert finished.output == "begun\n[What it had changed was discarded, because the session ended.]"
     assert not (workspace / "made.txt").exists()
+    again = await start([say("I see.")], resume=(await talk.client.get_info()).session)
+    await again.say("What about it?")
+    told = again.server.requests[-1].body.decode()
+    assert "Stopped: the background process spawn-1" in told
+    assert "[What it had changed was discarded, because the session ended.]" in told.rpartition("tool_result")[2]
 
 
 async def test_a_command_without_a_view_is_moved_too(start: Start, workspace: Path, gate: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from odin.core.call_events import SpawnFinished, SpawnListening, SpawnStarted
 from odin.core.errors import OdinError
-from odin.core.event import Warned
+from odin.core.event import ContextAdded, Warned
 from odin.core.event_values import Option, Question
 from odin.core.op import Prompt
 from odin.core.policy import Redact, redact_nothing
@@ -123,6 +123,9 @@ class JobNotifier:
         finished = SpawnFinished(spawned.id, spawned.status, spawned.code, output)
         with suppress(OdinError):  # the next turn reports a log that cannot be written
             self._recorder.emit(finished, spawned.request.agent)
+            if is_late:  # the model was told that it goes on
+                told = f"{_describe_end(spawned, output)} {_DISCARDED}"
+                self._recorder.emit(ContextAdded(told, command=spawned.request.command), spawned.request.agent)
         self._on_end()
         if spawned.settler is None or is_late:
             self._report_end(spawned, output)
