@@ -163,9 +163,9 @@ def test_a_day_of_work(workspace: Path) -> None:
             ask(odin, "Question A", "Answer A.")
             odin.type("Start the server\r")
             approve(odin)
-            odin.see("Open it (default)")
+            odin.see("Keep it closed (default)", "2 ○ Open it")
             time.sleep(1.1)
-            odin.type("\r")
+            odin.type("2\r")
             url = f"http://127.0.0.2:{port}"
             odin.see("It serves.", url)
             with urllib.request.urlopen(f"{url}/CHANGES", timeout=10) as page:

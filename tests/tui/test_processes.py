@@ -57,10 +57,10 @@ async def test_the_user_is_asked_about_a_port_and_reaches_it_then(open_app: Open
     async with open_app([serve(port), say("Serving.")], size=(160, 40), yes=True) as stage:
         await stage.send("go")
         await stage.shows(f"listens on port {port} in its sandbox", f"port {port} (closed: /ps spawn-1 open)")
-        await stage.press("enter")
+        await stage.press("2", "enter")
         await stage.shows(f"▶ spawn-1 dev server  http://{HOST}:{port}", f"  http://{HOST}:{port}")
-        page = await asyncio.to_thread(urllib.request.urlopen, f"http://{HOST}:{port}/page.txt")
-        assert page.read() == b"hello"
+        url = f"http://{HOST}:{port}/page.txt"
+        assert await asyncio.to_thread(lambda: urllib.request.urlopen(url).read()) == b"hello"
 
 
 async def test_ctrl_b_sends_the_running_command_to_the_background(open_app: OpenApp) -> None:

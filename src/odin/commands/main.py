@@ -68,7 +68,8 @@ _OTHER_NAMES = {
         "setup": "odin /setup",
         "continue": "odin --continue",
         "serve": "odin mcp serve",
-        "start": "odin",
+        "start run chat open": "odin",
+        "stop exit quit": "odin --help",
     }.items()
     for word in words.split()
 }

@@ -78,12 +78,12 @@ class JobNotifier:
         key = spawned.request.command, port
         if key not in self._opened and self._interactions.can_ask:
             about = self._redact(spawned.name).text
-            question = Question(
+            question = Question(  # the default is the first: Enter may have been meant for a prompt
                 "Port",
                 f"{about} listens on port {port} in its sandbox. Open it, so that your browser can reach it?",
                 (
-                    Option("Open it", "on this machine only"),
                     Option("Keep it closed", f"/ps {spawned.id} open opens it"),
+                    Option("Open it", "on this machine only"),
                 ),
                 type="choice",
             )
