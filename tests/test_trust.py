@@ -69,7 +69,7 @@ def make_touch_script() -> list[Any]:
 def test_settings_of_an_untrusted_folder_have_no_effect(hostile_project: Path, run_odin: Any):
     with ScriptedServer(make_touch_script()) as server:
         done = run_odin("-p", "go", "--output-format", "json", env=server.env("anthropic"))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 4, done.stderr
     assert list_canaries(hostile_project) == []
     assert not (hostile_project / "made").exists()
     assert "X-Evil" not in {name.title() for name in server.requests[0].headers}

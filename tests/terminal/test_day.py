@@ -54,7 +54,7 @@ class ScriptedDay:
         raise ValueError("no known prompt")
 
 
-def make_turns(project: Path, port: int, gate: Event) -> dict[str, list[Turn]]:
+def make_turns(project: Path, port: int, gate: Event, delegated: Event) -> dict[str, list[Turn]]:
     cart = str(project / "cart.py")
 
     def edit(old: str, new: str) -> list[Turn]:
@@ -81,8 +81,8 @@ def make_turns(project: Path, port: int, gate: Event) -> dict[str, list[Turn]]:
             reply(calls=[delegate("cart"), delegate("shop")]),
             say("Two agents look at them."),
         ],
-        "Check cart.": [call("Complete", {"summary": "cart is fine"})],
-        "Check shop.": [call("Complete", {"summary": "shop is fine"})],
+        "Check cart.": [call("Complete", {"summary": "cart is fine"}).hold(delegated)],
+        "Check shop.": [call("Complete", {"summary": "shop is fine"}).hold(delegated)],
         "Start the server": [
             call("Spawn", {"command": f"python3 serve.py {port}", "description": "serve"}),
             say("It serves."),
@@ -129,8 +129,8 @@ def test_a_day_of_work(workspace: Path) -> None:
     (workspace / "test_cart.py").write_text("import unittest\n\n\nclass Empty(unittest.TestCase):\n    pass\n")
     tiny = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "mcp_client" / "server.py")]}
     (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"tiny": tiny}}))
-    port, gate = find_free_port(), Event()
-    with ScriptedServer(ScriptedDay(make_turns(workspace, port, gate))) as server:
+    port, gate, delegated = find_free_port(), Event(), Event()
+    with ScriptedServer(ScriptedDay(make_turns(workspace, port, gate, delegated))) as server:
         env = server.env("anthropic")
         with open_terminal(cwd=workspace, env=env, command=ODIN, rows=40) as odin:
             odin.see("y Trust this folder")
@@ -151,7 +151,9 @@ def test_a_day_of_work(workspace: Path) -> None:
             assert cart.read_text() == DISCOUNTED
             ask(odin, "Write a changelog", "Written.", approvals=1)
             ask(odin, "Remove the old notes", "Removed.", approvals=1)
-            ask(odin, "Look at both modules", "Two agents look at them.", "[mail-3]", "[mail-4]")
+            ask(odin, "Look at both modules", "Two agents look at them.", "   done")
+            delegated.set()
+            odin.see("[mail-3]", "[mail-4]")
             mails = odin.text.count("← [mail-")  # read in one turn, or in two
             odin.see_often("I have read the reports.", mails)
             odin.press_and_wait("/undo")

@@ -13,6 +13,7 @@ from odin.core.event import Envelope, TurnEnded
 from odin.core.op import Answer, Prompt
 from odin.ui.exit import (
     ALL_DENIED,
+    EXIT_DENIED,
     EXIT_READER_GONE,
     OUTPUT_CLOSED,
     StopSignals,
@@ -226,13 +227,15 @@ class _TurnRun:
         if checks := describe_verification(ended.verification):
             failed = ended.verification is not None and ended.verification.is_failed
             write_line(self._err, escape_control(checks), "red" if failed else "dim")
-        if ended.all_denied and self._started is None:
+        is_chat = self._started is not None  # in which the user knows what he denied
+        if ended.all_denied and not is_chat:
             write_line(self._err, ALL_DENIED, "red")
         if message := describe_ending(ended):
-            next_step = suggest_next_step(ended) if self._started is not None else ""
+            next_step = suggest_next_step(ended) if is_chat else ""
             for line in f"{message} {next_step}".rstrip().split("\n"):
                 write_line(self._err, line, "red" if ended.reason == "error" else None)
-        return self.code or get_exit_code(ended)
+        code = self.code or get_exit_code(ended)
+        return 0 if is_chat and code == EXIT_DENIED else code
 
     async def _pump(
         self, events: AsyncIterator[Envelope], prompt_id: str, watches: Iterable[Callable[[Envelope], None]]
