@@ -29,7 +29,7 @@ DEFAULT_TIMEOUT = 30.0
 Append = Literal["", "context", "failure", "toast"]
 Join = Literal["before_next_llm", "background"]
 _RESULTS: dict[str, Append] = {"notify_only": "toast", "append_on_failure": "failure", "always_append": "context"}
-"""The values of `result`, which Chord has in place of `append`."""
+"""The values of `result`, another form of `append`."""
 
 HookPatterns = tuple[Annotated[str, Meta(min_length=1)], ...]
 
