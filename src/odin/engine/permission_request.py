@@ -36,6 +36,7 @@ class PermissionRequest:
         self._policy = deps.policy
         self.grants = NO_GRANTS
         self._preview = ""
+        self._is_kept = False
 
     @property
     def _about(self) -> tuple[str, Kind, Target, Mode]:
@@ -79,12 +80,17 @@ class PermissionRequest:
         call, tool, preview = self._call, self._call.tool, ""
         if tool.kind == "edit":
             with suppress(Exception):  # the request comes without the change that cannot be shown
-                preview = await tool.preview(call.args) or await self._deps.preview(call.args, call.target.resolved)
+                preview = await tool.preview(call.args)
+                self._is_kept = bool(preview)
+                preview = preview or await self._deps.preview(call.args, call.target.resolved)
         return preview
 
     async def is_outdated(self) -> bool:
-        """True if the call would change other text than the request has shown: a file has changed meanwhile."""
-        return self._preview != await self._make_preview()
+        """True if the call would change other text than the request has shown: a file has changed meanwhile.
+
+        A tool with a preview of its own writes what that has shown.
+        """
+        return not self._is_kept and self._preview != await self._make_preview()
 
     def list_rules(self) -> tuple[str, ...]:
         """Return the rules that would allow the call, narrowest first."""
