@@ -235,7 +235,9 @@ async def test_a_moved_command_does_not_overwrite_what_changed_meanwhile(
 
 
 async def test_the_end_of_the_session_discards_what_a_moved_command_wrote(start: Start, workspace: Path) -> None:
-    talk = await start([run("echo half >made.txt; echo begun; sleep 1000"), say("Moved.")])
+    secret = "sk-ant-" + "k3y" * 12
+    command = f": {secret}; echo half >made.txt; echo begun; sleep 1000"
+    talk = await start([run(command), say("Moved.")], env={"OTHER_API_KEY": secret})
     await move(talk, await talk.submit("go"))
     await talk.client.close()
     left = [envelope.event async for envelope in talk.remaining()]
@@ -244,6 +246,8 @@ async def test_the_end_of_the_session_discards_what_a_moved_command_wrote(start:
     assert not (workspace / "made.txt").exists()
     again = await start([say("I see.")], resume=(await talk.client.get_info()).session)
     await again.say("What about it?")
+    (added,) = await again.recorded_events(ContextAdded)
+    assert secret not in added.note
     told = again.server.requests[-1].body.decode()
     assert "Stopped: the background process spawn-1" in told
     assert "[What it had changed was discarded, because the session ended.]" in told.rpartition("tool_result")[2]

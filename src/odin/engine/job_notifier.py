@@ -124,8 +124,9 @@ class JobNotifier:
         with suppress(OdinError):  # the next turn reports a log that cannot be written
             self._recorder.emit(finished, spawned.request.agent)
             if is_late:  # the model was told that it goes on
-                told = f"{_describe_end(spawned, output)} {_DISCARDED}"
-                self._recorder.emit(ContextAdded(told, command=spawned.request.command), spawned.request.agent)
+                told = self._redact(f"{_describe_end(spawned, output)} {_DISCARDED}").text
+                command = self._redact(spawned.request.command).text
+                self._recorder.emit(ContextAdded(told, command=command), spawned.request.agent)
         self._on_end()
         if spawned.settler is None or is_late:
             self._report_end(spawned, output)
