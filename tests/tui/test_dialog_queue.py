@@ -86,6 +86,20 @@ async def test_a_word_typed_at_an_idle_request_is_no_answer_and_not_lost(keys: s
         await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
 
 
+async def test_a_request_closes_an_open_completion() -> None:
+    client, clock = FakeClient([TURN_STARTED]), TypistClock()
+    async with run_app(FakeSessions(client), timing=clock.timing) as stage:
+        await stage.type("/und")
+        await stage.until(lambda: stage.app.composer.popup.open)
+        client.emit(COMMAND)
+        await clock.pause(stage)
+        await stage.shows("Tab to answer")
+        assert not stage.app.composer.popup.open
+        await stage.press("tab", "y")
+        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
+        assert stage.app.composer.text == "/und"
+
+
 async def test_enter_at_the_end_of_a_sentence_saves_no_rule() -> None:
     client, clock = FakeClient([TURN_STARTED]), TypistClock()
     async with run_app(FakeSessions(client), timing=clock.timing) as stage:

@@ -152,6 +152,7 @@ class RequestDialog(Dialog[Result]):
 
     def compose(self) -> ComposeResult:
         self.is_yielding = self._composer.is_in_use
+        self._composer.completer.close()  # it would be hidden, and have the keys
         with RequestPanel():
             yield Static(id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
