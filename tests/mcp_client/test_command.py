@@ -112,6 +112,7 @@ def test_servers_are_added_with_scopes_headers_and_json(run_odin: Any, workspace
     listed = run_odin("mcp", "--no-connect")
     assert "not trusted: mcp" in listed.stderr
     assert listed.stdout.startswith("No MCP servers.")
+    assert "odin mcp remove --scope project git" in run_odin("mcp", "remove", "git").stderr
     assert run_odin("mcp", "remove", "--scope", "project", "git").returncode == 0
 
 

@@ -260,7 +260,7 @@ def _add_model_flags(add: _AddFlag) -> None:
     )
     add("--effort", choices=EFFORTS, default="", metavar="LEVEL", help=f"reasoning effort: {', '.join(EFFORTS)}")
     add("--max-turns", type=int, metavar="N", help="maximum number of model calls; 0 (the default): no limit")
-    add("--max-budget-usd", type=float, metavar="USD", help="stop when the session has cost this much")
+    add("--max-budget-usd", type=float, metavar="USD", help="stop when the session has cost this much; 0 is no limit")
     add("--max-thinking-tokens", type=int, metavar="N", help="token limit for thinking")
 
 

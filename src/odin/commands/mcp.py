@@ -308,17 +308,20 @@ def _change_file(path: Path, change: Callable[[dict[str, Any]], object]) -> None
 
 def _remove_server(args: argparse.Namespace) -> int:
     path = Path(find_project_root(args.cwd or get_current_folder(), os.environ), MCP_NAME)
+    in_project = path.is_file() and args.name in (
+        parse_json_object(read_config_file(path) or b"", path)[0].get(SERVERS_KEY) or {}
+    )
     if args.scope == "project":
-        known = path.is_file() and args.name in (
-            parse_json_object(read_config_file(path) or b"", path)[0].get(SERVERS_KEY) or {}
-        )
-        if not known:
+        if not in_project:
             raise UsageError(f"{path} has no MCP server {args.name!r}.")
         _change_file(path, lambda servers: servers.pop(args.name, None))
     else:
         try:
             path = remove_key(f"mcp.{args.name}", os.environ)
         except ConfigError:
+            if in_project:
+                hint = f"Run `odin mcp remove --scope project {args.name}`."
+                raise UsageError(f"{args.name} is a server of the project, in {path}.", hint) from None
             _find_settings(args)  # says which servers there are
             raise
     if args.json:
