@@ -73,3 +73,20 @@ async def test_ctrl_b_sends_the_running_command_to_the_background(open_app: Open
         await stage.press("ctrl+b")
         await stage.shows("Meanwhile.", "▶ spawn-1", "• spawn-1 echo begun; sleep 1000")
         assert not await stage.app.client.submit(MoveToBackground())
+
+
+async def test_leaving_asks_first_while_changes_of_a_command_are_undecided(open_app: OpenApp) -> None:
+    command = call("ExecuteCommand", {"command": "echo half >made.txt; echo begun; sleep 1000"})
+    async with open_app([command, say("Meanwhile.")], size=(160, 40)) as stage:
+        await stage.send("go")
+        await stage.shows("begun")
+        await stage.press("ctrl+b")
+        await stage.shows("Meanwhile.", "▶ spawn-1")
+        for leave, question in (("/exit", "Exit anyway?"), ("/new", "Switch to another session anyway?")):
+            await stage.send(leave)
+            await stage.shows(f"A command is still at work. {question}", "stops it and discards what it has changed.")
+            await stage.press("n")
+        await stage.send("/exit")
+        await stage.shows("A command is still at work.")
+        await stage.press("y")
+        await stage.until(lambda: stage.app._exit)

@@ -157,6 +157,7 @@ class ProcessRecord(Struct, frozen=True):
     """A background process of this run. `agent` started it at `started`, a time.
 
     `urls` has the ports that it listens on, and where the host reaches them, or "" for one that is not open to it.
+    `is_undecided`: what it writes is kept or discarded when it ends, and discarded if the session ends first.
     """
 
     id: str
@@ -169,6 +170,7 @@ class ProcessRecord(Struct, frozen=True):
     seconds: float = 0.0
     urls: dict[int, str] = field(default_factory=dict[int, str])
     log: str = ""
+    is_undecided: bool = False
 
 
 class ProcessOutput(Struct, frozen=True):

@@ -387,6 +387,7 @@ class LocalClient:
                 seconds=item.seconds,
                 urls=dict(item.urls),
                 log=to_valid_unicode(item.log.path),
+                is_undecided=item.settler is not None,
             )
             for item in self._deps.background.list_all()
         )

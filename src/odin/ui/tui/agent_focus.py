@@ -148,8 +148,8 @@ class AgentFocus(SessionObserver):
         return await self._app.submit(interrupt) or await self._app.submit(CancelCompaction())
 
     def exit_app(self) -> None:
-        """Exit. While sub-agents work, say what they do and ask first."""
-        if self._agents.working:
+        """Exit. While work goes on that would be lost, say what it is and ask first."""
+        if self._agents.working or self._app.facts.processes:
             self._app.run_in_background(self._ask_to_exit())
         else:
             self._app.exit(0)
@@ -159,11 +159,16 @@ class AgentFocus(SessionObserver):
             self._app.exit(0)
 
     async def may_leave(self, question: str, act: str) -> bool:
-        """Return whether the session may be left, which stops its sub-agents. While any work, the user is asked."""
+        """Return whether the session may be left, which stops its agents and processes.
+
+        While agents work, or a command whose changes would be discarded, the user is asked.
+        """
         from odin.ui.tui.dialogs.form import FormDialog, FormResult
 
         app, working = self._app, self._agents.working
-        if not working:
+        processes = await app.client.list_processes() if app.facts.processes else ()
+        undecided = [one for one in processes if one.is_undecided and one.status == "running"]
+        if not working and not undecided:
             return True
         now = app.clock()
         lines = [
@@ -171,14 +176,21 @@ class AgentFocus(SessionObserver):
             for agent in working[:_MAX_LISTED]
         ]
         more = [f"• {len(working) - _MAX_LISTED} more"] if len(working) > _MAX_LISTED else []
-        about = "\n".join([*lines, *more, f"{act} stops them. Resume the session to continue their tasks."])
+        if working:
+            more.append(f"{act} stops them. Resume the session to continue their tasks.")
+        for one in undecided:
+            command = sanitize_line(one.command)
+            more.append(f"• {one.id}: {command}. {act} stops it and discards what it has changed.")
+        about = "\n".join([*lines, *more])
         answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def answer(yes: FormResult | None) -> None:
             if not answered.done():
                 answered.set_result(yes is not None)
 
-        app.push_screen(FormDialog(f"Agents are still at work. {question}", about), answer)
+        app.push_screen(
+            FormDialog(f"{'Agents are' if working else 'A command is'} still at work. {question}", about), answer
+        )
         return await answered
 
 
