@@ -9,7 +9,7 @@ import pytest
 
 from odin.context.system_prompt import SystemPrompt, describe_cached_files
 from odin.core.event_values import CachedFile, Mode
-from odin.testing import ScriptedServer, say
+from odin.testing import ScriptedServer, call, say
 
 from ..conftest import Run
 
@@ -118,3 +118,44 @@ def test_system_prompt_flag_replaces_the_main_prompt(run_odin: Run) -> None:
     (block,) = get_system(server)
     assert block.startswith("You are a poet.")
     assert MAIN not in block
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_an_output_style_replaces_tone_and_code(run_odin: Run, workspace: Path, home: Path, trusted: bool) -> None:
+    styles = workspace / ".claude" / "output-styles"
+    styles.mkdir(parents=True)
+    (styles / "poet.md").write_text("---\nname: Poet\ndescription: In verse.\n---\nAnswer in verse.\n")
+    user = home / ".claude" / "output-styles"
+    user.mkdir(parents=True)
+    (user / "own.md").write_text("---\nname: poet\nkeep-coding-instructions: true\n---\nAnswer in prose.\n")
+    (home / ".config" / "odin").mkdir(parents=True)
+    (home / ".config" / "odin" / "odinconfig.json").write_text(json.dumps({"output_style": "poet"}))
+    with ScriptedServer([say("Done."), say("Done.")]) as server:
+        done = run_odin("-p", "Hello", *(["--trust"] if trusted else []), env=server.env("anthropic"))
+        assert done.returncode == 0, done.stderr
+        main = next(block for block in get_system(server) if "You are Odin" in block)
+    assert "# Tone" not in main
+    assert ("# Code" in main) is not trusted
+    assert ("Answer in verse." in main) is trusted
+    assert ("Answer in prose." in main) is not trusted
+
+
+def test_an_unknown_output_style_is_named_with_those_there_are(run_odin: Run, workspace: Path, home: Path) -> None:
+    (home / ".config" / "odin").mkdir(parents=True)
+    (home / ".config" / "odin" / "odinconfig.json").write_text(json.dumps({"output_style": "Terse"}))
+    with ScriptedServer([say("Done.")]) as server:
+        done = run_odin("-p", "Hello", env=server.env("anthropic"))
+        assert "# Tone" in "".join(get_system(server))
+    named = "There is no output style 'Terse'. There are: default, Concise, Explanatory, Learning, Proactive."
+    assert named in done.stderr
+
+
+def test_sub_agents_have_no_output_style(run_odin: Run, home: Path) -> None:
+    (home / ".config" / "odin").mkdir(parents=True)
+    (home / ".config" / "odin" / "odinconfig.json").write_text(json.dumps({"output_style": "Concise"}))
+    task = call("AgentTool", {"description": "Look", "prompt": "Look around."})
+    with ScriptedServer([task, say("Seen."), say("Done.")]) as server:
+        done = run_odin("-p", "Hello", env=server.env("anthropic"))
+        assert done.returncode == 0, done.stderr
+        styled = ["# Output style: Concise" in json.dumps(request.json["system"]) for request in server.requests]
+    assert styled == [True, False, True]

@@ -154,6 +154,9 @@ class FakeClient:
         parts = (ContextPart("tools", 6_000, 14), ContextPart("prompts", 2_000, 3))
         return ContextReport(self._info["model"], 8_000, 200_000, 160_000, measured=True, parts=parts)
 
+    async def read_status_line(self, facts: dict[str, Any]) -> str:
+        return ""
+
     async def list_rules(self) -> tuple[RuleLine, ...]:
         return (
             RuleLine(1, "user", "allow", "Bash(git log:*)", "~/.config/odin/odinconfig.json"),

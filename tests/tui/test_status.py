@@ -224,3 +224,33 @@ async def test_an_agent_that_waits_for_an_answer_is_not_shown_as_working() -> No
         assert stage.app.facts.agents.main.describe(client.now).is_asking
         client.emit(PermissionAnswered("a", "c", True))
         await stage.until(lambda: not stage.app.facts.agents.main.asks)
+
+
+STATUS_PROGRAM = """\
+import json, sys
+facts = json.load(sys.stdin)
+model, window = facts["model"]["display_name"], facts["context_window"]
+print(f"\\033[32m{model}\\033[0m in {facts['workspace']['project_dir']}\\a\\u202e")
+print(window["current_usage"]["output_tokens"], "tokens", facts["hook_event_name"], facts["cost"]["total_lines_added"])
+print("three\\nfour")
+"""
+
+
+async def test_a_program_of_the_user_adds_rows_above_the_status_line(
+    open_app: OpenApp, workspace: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "status.py"
+    program.write_text(STATUS_PROGRAM)
+    hooks = {"StatusLine": [{"type": "command", "command": f"python3 {program}"}]}
+    async with open_app(
+        [say("One.", usage=Usage(input=10, output=77))], size=(140, 30), config={"hooks": hooks}
+    ) as stage:
+        await stage.until(lambda: "three" in stage.screen())
+        *_, first, second, third, last = stage.screen().split("\n")
+        assert first.strip() == f"{stage.app.facts.chosen_model.partition('/')[2]} in {workspace}�"
+        assert (second.strip(), third.strip()) == ("0 tokens Status 0", "three")
+        assert last.startswith(" edit")
+        await stage.send("first")
+        await stage.until(lambda: "77 tokens Status 0" in stage.screen())
+        await stage.pilot.resize_terminal(100, 11)
+        await stage.until(lambda: "77 tokens" not in stage.screen())

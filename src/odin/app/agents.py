@@ -325,7 +325,12 @@ class AgentRuntime:
 
     def get_template(self, mode: Mode) -> RequestTemplate:
         return self._parts.answering.templates.get(
-            mode, self.registry, self.models, self._definition, base=self.system_prompt
+            mode,
+            self.registry,
+            self.models,
+            self._definition,
+            base=self.system_prompt,
+            is_styled=not self._agent,
         )
 
     def offer_only(self, names: Collection[str] | None) -> tuple[str, ...] | None:

@@ -500,6 +500,9 @@ class SessionSurroundings:
 
         return report_context(self._parts, self._main)
 
+    async def read_status_line(self, facts: dict[str, Any]) -> str:
+        return await self._parts.permissions.hooks.read_status_line(facts)
+
     def make_file_search(self) -> "FileSearch":
         from odin.tools.file_finder import FileFinder
 

@@ -62,7 +62,8 @@ class Launcher:
             return ProgramStart(UNSANDBOXED, root, self._sandbox.writable.filter_variables(self._environment.variables))
         if not hook.plugin and await self._may_leave_sandbox(f"hook {hook.id}"):
             return ProgramStart(UNSANDBOXED, root, self._build_pinned_variables())
-        return ProgramStart(ProcessProfile("project", confined=True), root)
+        # The status line changes nothing, and it runs while commands do.
+        return ProgramStart(ProcessProfile("read" if hook.event == "StatusLine" else "project", confined=True), root)
 
     async def plan_server(self, name: str, settings: McpServerSettings, of_project: bool) -> ProgramStart:
         """Return how a server is started. Raise StateUnwritable if its folder cannot be created."""

@@ -365,6 +365,14 @@ class HookSet:
     async def fire(self, call: HookCall) -> HookEffect:
         return NO_HOOK_EFFECT if self._hooks is None else await self._hooks.fire(call)
 
+    @property
+    def has_status_line(self) -> bool:
+        """True if a program writes the status line."""
+        return self._hooks is not None and self._hooks.has_status_line
+
+    async def read_status_line(self, facts: dict[str, Any]) -> str:
+        return await self._hooks.read_status_line(facts) if self._hooks is not None and self.has_status_line else ""
+
     def add(self, hook: CallbackHook) -> None:
         from odin.hooks.declaration import make_callback_hook
 

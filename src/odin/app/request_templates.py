@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from odin.config import Config, Options, get_config_dir
+from odin.config import Config, Options, get_config_dir, get_home_dir
 from odin.context.system_prompt import (
+    OutputStyle,
     SystemPrompt,
     SystemPromptSource,
     load_agent_instructions,
@@ -58,6 +59,11 @@ class RequestTemplates:
             warning = " ".join(filter(None, (self.instructions.warning, own.warning)))
             self.instructions = replace(self.instructions, personal=own.personal, warning=warning)
         self._on_warning = on_warning
+        self.style: OutputStyle | None = None
+        if config.output_style:
+            warnings = [self.instructions.warning] if self.instructions.warning else []
+            self.style = _load_style(config, env, warnings.append)
+            self.instructions = replace(self.instructions, warning=" ".join(warnings))
         self.skills: SessionSkills | None = None
         self.memory = ""
         self._is_stale = False
@@ -82,10 +88,12 @@ class RequestTemplates:
         models: ModelSelector,
         agent: "AgentDefinition | None" = None,
         base: str | None = None,
+        *,
+        is_styled: bool = False,
     ) -> RequestTemplate:
         """Return the template of a mode, with the prompt and the tools of the agent's definition.
 
-        `base` replaces the main text of the system prompt.
+        `base` replaces the main text of the system prompt. `is_styled`: the output style applies.
 
         It is made once, so that the cached prefix of requests never changes.
         """
@@ -99,17 +107,19 @@ class RequestTemplates:
             offered = _offer_patches(offered, registry)
         if agent is not None:
             offered = tuple(tool for tool in offered if agent.has_tool(tool.name, tool.server_tool))
+        style = self.style if is_styled else None
         own = (base,) if agent is None else (agent.name, agent.prompt, agent.instructions, agent.skills, base)
-        key = (models.ref, mode, tuple(tool.name for tool in offered), (*own, registry.version))
+        key = (models.ref, mode, tuple(tool.name for tool in offered), (*own, style, registry.version))
         known = self._templates.get(key)
         if known is None or known.provider is not provider:
             specs = tuple(tool.build_spec() for tool in offered)
             window = SMALL_CONTEXT_WINDOW if info.is_small else info.context
             if 0 < window <= MEDIUM_CONTEXT_WINDOW:
                 specs = fit_tools(specs, tuple(tool.build_spec(brief=True) for tool in offered), info)
-            system = self._get_prompt(self._choose_base(base, info)).build_blocks(
-                mode, brief=0 < window <= SMALL_CONTEXT_WINDOW
-            )
+            prompt = self._get_prompt(self._choose_base(base, info))
+            if style is not None and isinstance(prompt, SystemPrompt):
+                prompt = replace(prompt, style=style)
+            system = prompt.build_blocks(mode, brief=0 < window <= SMALL_CONTEXT_WINDOW)
             if self.skills is not None:
                 system = (*system, *self._build_skill_blocks(self.skills, agent, offered, info))
             system = (*system, *(text for source in registry.sources if (text := source.describe_to_model())))
@@ -177,6 +187,19 @@ class RequestTemplates:
             self._prompt = replace(self._prompt, instructions=self.instructions.odin_md)
         self._templates.clear()
         return InstructionsChanged(self.instructions.text)
+
+
+def _load_style(config: Config, env: Mapping[str, str], warn: Callable[[str], None]) -> OutputStyle | None:
+    from odin.context.output_style import find_output_style
+
+    own = (f"{config.root}/.odin/output-styles", f"{config.root}/.claude/output-styles") if config.trust.trusted else ()
+    user = (str(get_config_dir(env) / "output-styles"), str(get_home_dir(env) / ".claude/output-styles"))
+    folders = [
+        *((folder, config.root) for folder in own),
+        *((folder, "") for folder in user),
+        *((f"{plugin.folder}/output-styles", plugin.folder) for plugin in config.plugins),
+    ]
+    return find_output_style(config.output_style, folders, warn)
 
 
 def _offer_patches(offered: tuple[Tool[Any], ...], registry: Registry) -> tuple[Tool[Any], ...]:

@@ -73,6 +73,8 @@ def describe_session(
         language_servers_off=explain_missing_servers(config) if languages is None else "",
         writable=permissions.sandbox.writable,
         scratch=str(core.workspace.state_dir / SCRATCH_FOLDER),
+        output_style=(style.name if (style := parts.answering.templates.style) is not None else "default"),
+        has_status_line=permissions.hooks.has_status_line,
     )
 
 

@@ -134,7 +134,7 @@ def _starts_no_check(new: Any, old: Any) -> bool:
 
 TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     **dict.fromkeys(("AllowedCommands", "allowed_tools"), _is_subset),
-    **dict.fromkeys(("model", "small_model", "fallback_model", "model_pools", "effort"), _is_same),
+    **dict.fromkeys(("model", "small_model", "fallback_model", "model_pools", "effort", "output_style"), _is_same),
     **dict.fromkeys(("max_turns", "max_budget_usd", "max_budget_usd_per_day", "max_context"), _is_lower_limit),
     **dict.fromkeys(("max_tokens", "thinking"), _is_no_more),
     **dict.fromkeys(("restrict_to_workspace", "read_before_edit"), _is_stricter),

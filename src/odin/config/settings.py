@@ -432,6 +432,13 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
             "that commands may read unasked, such as `.env` (user file only)."
         ),
     ] = field(default_factory=dict[str, Any])
+    output_style: Annotated[
+        str,
+        describe(
+            "How the main agent answers: `Explanatory`, `Learning`, `Proactive`, `Concise`, or the name of a file in "
+            "`output-styles`. Empty: the default."
+        ),
+    ] = ""
     system_header: Annotated[
         str, describe("A text block sent before the system prompt, for APIs that require one. User file only.")
     ] = ""

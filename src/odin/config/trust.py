@@ -31,6 +31,7 @@ AGENT_SUFFIXES = (".md", ".yaml", ".yml")
 PINNED_FOLDERS = (
     *(".odin/commands", ".claude/commands", *AGENT_FOLDERS),
     *(".odin/skills", ".agents/skills", ".claude/skills"),
+    *(".odin/output-styles", ".claude/output-styles"),
 )
 MAX_PINNED_FILES = 2_000
 MAX_PINNED_BYTES = 10_000_000

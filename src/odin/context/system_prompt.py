@@ -198,11 +198,19 @@ class SystemPromptSource(Protocol):
     def build_blocks(self, mode: Mode, brief: bool = False) -> tuple[str, ...]: ...
 
 
+class OutputStyle(Struct, frozen=True):
+    """How the main agent answers. `keeps_code`: the instructions for writing code stay."""
+
+    name: str
+    text: str
+    keeps_code: bool = False
+
+
 class SystemPrompt(msgspec.Struct, frozen=True):
     """Builds the system blocks: an optional header, the main prompt with its mode, the user's and the project's files.
 
-    `base` replaces the main prompt, `append` is added to it. `allowed` and `forbidden` are the configured command
-    rules, so that the model does not run into them.
+    `base` replaces the main prompt, `append` is added to it, and so is the `style`. `allowed` and `forbidden` are the
+    configured command rules, so that the model does not run into them.
     """
 
     header: str = ""
@@ -213,16 +221,22 @@ class SystemPrompt(msgspec.Struct, frozen=True):
     other_instructions: str = ""
     allowed: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
+    style: OutputStyle | None = None
 
     def build_blocks(self, mode: Mode, brief: bool = False) -> tuple[str, ...]:
-        main = self.base if self.base is not None else _load_prompt("brief" if brief else "main")
+        main, style = self.base, ""
+        if main is None:
+            main = _load_prompt("brief" if brief else "main")
+            if self.style is not None:
+                style = f"# Output style: {self.style.name}\n{self.style.text}"
+                main = _drop_sections(main, ("Tone",) if self.style.keeps_code else ("Tone", "Code"))
         # Ask and plan mode run only commands that are proven to read, whatever is allowed otherwise.
         lines: list[str] = []
         if self.allowed and mode == "edit_mode":
             lines.append(f"Commands that run without approval: {', '.join(self.allowed)}.")
         if self.forbidden:
             lines.append(f"Commands that are forbidden: {', '.join(self.forbidden)}.")
-        parts = [main, _BRIEF_MODES[mode] if brief else _load_prompt(mode), self.append, "\n".join(lines)]
+        parts = [main, _BRIEF_MODES[mode] if brief else _load_prompt(mode), style, self.append, "\n".join(lines)]
         blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip()), self.personal]
         if self.instructions.strip():
             blocks.append(f"# Instructions of this project (ODIN.md)\n{self.instructions.strip()}")
@@ -241,6 +255,11 @@ _BRIEF_MODES: dict[Mode, str] = {
 def _load_prompt(name: str) -> str:
     """Return a file of this package."""
     return (_FOLDER / f"{name}.md").read_text(encoding="utf-8")
+
+
+def _drop_sections(text: str, headings: tuple[str, ...]) -> str:
+    sections = text.split("\n# ")
+    return "\n# ".join(section for section in sections if section.partition("\n")[0] not in headings)
 
 
 def describe_environment(cwd: str, root: str, shell: str, date: str) -> str:

@@ -225,6 +225,7 @@ class SessionInfo(Struct, frozen=True):
     `effort` is the reasoning effort of the model that runs, empty for the model's own. `skills` are those of the main
     agent, `servers` the MCP servers. `language_servers` are those of the project; if there are none,
     `language_servers_off` says why. `writable` is what commands can write, `scratch` a folder that they cannot reach.
+    `has_status_line`: a program writes a status line of the user's own.
     """
 
     session: str
@@ -260,6 +261,8 @@ class SessionInfo(Struct, frozen=True):
     language_servers_off: str = ""
     writable: WritableFolders = WritableFolders()
     scratch: str = ""
+    has_status_line: bool = False
+    output_style: str = "default"
 
 
 class ContextPart(Struct, frozen=True):
@@ -435,6 +438,10 @@ class Client(Protocol):
 
     async def report_context(self) -> ContextReport:
         """Return the content of the context window, by source."""
+        ...
+
+    async def read_status_line(self, facts: dict[str, Any]) -> str:
+        """Return what the program of the status line prints for these facts; "" if there is none or it fails."""
         ...
 
     async def list_rules(self) -> tuple[RuleLine, ...]:

@@ -361,6 +361,9 @@ class LocalClient:
     async def report_context(self) -> ContextReport:
         return self._deps.surroundings.report_context()
 
+    async def read_status_line(self, facts: dict[str, Any]) -> str:
+        return await self._deps.surroundings.read_status_line(facts)
+
     async def list_rules(self) -> tuple[RuleLine, ...]:
         return self._deps.rules.list_rules()
 

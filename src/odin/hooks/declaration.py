@@ -50,6 +50,7 @@ HOOK_EVENTS: dict[str, HookEvent] = {
     "PostToolUse": HookEvent(("PostToolUse",), "good"),
     "PostToolUseFailure": HookEvent(("PostToolUse",), "bad"),
     "Notification": HookEvent(("PermissionRequest", "on_wait_question", "on_idle")),
+    "StatusLine": HookEvent(()),
     **{f"on_{name}": HookEvent((point,), is_claude_name=False) for point, name in RECORDED_POINTS.items()},
 }
 
@@ -132,7 +133,7 @@ def parse_hooks(value: Any, source: str) -> HookDeclarations:
 
 def make_callback_hook(callback: CallbackHook) -> HookSpec:
     """Return a callback as a hook. Raises ValueError for an unknown event or an invalid matcher."""
-    if callback.event not in HOOK_EVENTS:
+    if callback.event not in HOOK_EVENTS or not HOOK_EVENTS[callback.event].points:
         raise ValueError(_describe_unknown_event(callback.event))
     _check_matcher(callback.matcher)
     return HookSpec(

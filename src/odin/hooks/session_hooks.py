@@ -16,9 +16,10 @@ from odin.core.call_events import HookRan
 from odin.core.event import AnyEvent, Warned
 from odin.core.policy import NO_HOOK_EFFECT, RECORDED_POINTS, HookCall, HookEffect, HookPoint, Redact, redact_nothing
 from odin.core.profile import ProgramStart
+from odin.core.text import to_valid_unicode
 from odin.hooks.declaration import MAIN_AGENT, NOTIFICATIONS, HookSpec, is_concerned, list_names, match_hook
 from odin.hooks.outcome import MAX_OUTPUT_BYTES, HookResult, interpret_callback, interpret_program, merge_effects
-from odin.sandbox.runner import CONFINED_HINT, ProcessRunner, SandboxUnavailable
+from odin.sandbox.runner import CONFINED_HINT, CapturedOutput, ProcessRunner, SandboxUnavailable
 
 PlanStart = Callable[[HookSpec], Awaitable[ProgramStart]]
 """Returns how a hook is started, just before it is."""
@@ -46,15 +47,13 @@ class HookSession(Struct, frozen=True):
         return self.folders_of(agent) or (self.cwd, self.root)
 
 
-def build_variables(hook: HookSpec, call: HookCall, tool_name: str, session: HookSession) -> dict[str, str]:
-    """Return the environment variables for a hook."""
+def build_variables(hook: HookSpec, session: HookSession) -> dict[str, str]:
+    """Return the environment variables for a hook, whatever it is called for."""
     return {
-        "ODIN_HOOK_POINT": f"on_{RECORDED_POINTS[call.point]}",
         "ODIN_HOOK_EVENT": hook.event,
         "ODIN_SESSION_ID": session.id,
         "ODIN_PROJECT_DIR": session.root,
         "CLAUDE_PROJECT_DIR": session.root,
-        "ODIN_TOOL": tool_name or call.tool,
         **(_build_plugin_variables(hook, session) if hook.plugin else {}),
     }
 
@@ -143,24 +142,36 @@ async def run_hook(
     }
     if hook.callback is not None:
         return await _run_callback(hook, call, payload)
+    variables = {
+        "ODIN_HOOK_POINT": f"on_{RECORDED_POINTS[call.point]}",
+        "ODIN_TOOL": tool_name or call.tool,
+        **build_variables(hook, session),
+    }
+    done = await _run_program(hook, payload, variables, runner, plan_start)
+    return HookResult(outcome="failed", problem=done) if isinstance(done, str) else interpret_program(hook, call, done)
+
+
+async def _run_program(
+    hook: HookSpec, payload: dict[str, Any], variables: dict[str, str], runner: ProcessRunner, plan_start: PlanStart
+) -> CapturedOutput | str:
+    """Run the program of a hook. Return how it ended, or why it was not started."""
     start = await plan_start(hook)
     try:
-        done = await runner.run_with_input(
+        return await runner.run_with_input(
             hook.command if isinstance(hook.command, str) else list(hook.command),
             cwd=start.cwd,
             timeout=hook.timeout,
             stdin=msgspec.json.encode(payload),
-            env={**start.env, **hook.environment, **build_variables(hook, call, tool_name, session)},
+            env={**start.env, **hook.environment, **variables},
             stop_after=MAX_OUTPUT_BYTES,
             profile=start.profile,
         )
     except SandboxUnavailable as error:
-        return HookResult(outcome="failed", problem=f"it was not started. {error} {CONFINED_HINT}")
+        return f"it was not started. {error} {CONFINED_HINT}"
     except OSError as error:
-        return HookResult(outcome="failed", problem=f"it cannot be started: {error.strerror or error}.")
+        return f"it cannot be started: {error.strerror or error}."
     except (ValueError, TypeError) as error:
-        return HookResult(outcome="failed", problem=f"its input cannot be encoded: {error}.")
-    return interpret_program(hook, call, done)
+        return f"its input cannot be encoded: {error}."
 
 
 async def _run_callback(hook: HookSpec, call: HookCall, payload: dict[str, Any]) -> HookResult:
@@ -228,6 +239,26 @@ class SessionHooks:
         self._background += [(call.agent, asyncio.create_task(self._run_one(*one, call))) for one in later]
         effect = await self._run_now([one for one in matching if one not in later], call)
         return merge_effects([effect, *(task.result().effect for task in ended)])
+
+    @property
+    def has_status_line(self) -> bool:
+        return any(hook.event == "StatusLine" for hook in self._hooks)
+
+    async def read_status_line(self, facts: dict[str, Any]) -> str:
+        """Return what the strongest program for the status line prints, "" if it fails. `facts` are its input.
+
+        Nothing is recorded: it runs again with every change of the session.
+        """
+        hook = next(hook for hook in reversed(self._hooks) if hook.event == "StatusLine")
+        if hook.plugin and self._find_changed_plugin(hook.plugin):
+            return ""
+        own = {"session_id": self._session.id, "transcript_path": self._session.transcript, "cwd": self._session.cwd}
+        payload = {"hook_event_name": "Status", **own, **facts}
+        variables = build_variables(hook, self._session)
+        done = await _run_program(hook, payload, variables, self._runner, self._plan_start)
+        if isinstance(done, str) or done.timed_out or done.stopped or done.code:
+            return ""
+        return self._redact(to_valid_unicode(done.data.decode("utf-8", "replace"))).text.strip("\n")
 
     async def _run_now(self, matching: Sequence[tuple[HookSpec, str]], call: HookCall) -> HookEffect:
         if not matching:

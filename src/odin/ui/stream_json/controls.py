@@ -217,8 +217,8 @@ class ControlRequests:
                 for item in await self._client.list_agents()
                 if item.is_role
             ],
-            "output_style": "default",
-            "available_output_styles": ["default"],
+            "output_style": self._info.output_style,
+            "available_output_styles": [self._info.output_style],
             "models": [{"value": model, "displayName": model, "description": ""}],
             "account": {},
             "pid": os.getpid(),

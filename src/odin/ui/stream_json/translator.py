@@ -360,7 +360,7 @@ class StreamTranslator:
             skills=list(self.skills),
             plugins=[{"name": plugin.name, "path": plugin.folder} for plugin in info.plugins],
             apiKeySource="none",
-            output_style="default",
+            output_style=info.output_style,
             claude_code_version=info.version,
             odin_version=info.version,
             notice=info.notice,

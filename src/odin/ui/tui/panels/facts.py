@@ -45,6 +45,7 @@ from odin.core.event import (
 )
 from odin.core.event_values import DEFAULT_ROLE, FileChange, FileState
 from odin.core.format import get_model_name
+from odin.core.message import Usage
 from odin.core.timeline import Timeline
 from odin.ui.tui.panels.agent_activity import AgentList
 
@@ -208,6 +209,11 @@ class SessionFacts:
         self._loops: dict[str, LoopChanged] = {}
         self.low_limit = ""
         self.key_note = ""
+        self.status_text = ""
+        """What the user's own program for the status line printed last."""
+        self.last_usage = Usage()
+        """Of the last request of the main agent."""
+        self.started = 0.0
         self.pool = info.pool if info else ""
         self._keys = _list_keys(info)
         self.used_skills: dict[str, set[str]] = {}
@@ -219,6 +225,7 @@ class SessionFacts:
     def apply(self, envelope: Envelope, live: bool = True) -> None:
         """Apply one event. Settings of an earlier run are ignored: `info` has the current ones."""
         event, agent = envelope.event, envelope.agent
+        self.started = self.started or envelope.ts
         self.agents.apply(envelope)
         self.edited_files.apply(envelope)
         self._todo_lists.apply(envelope)
@@ -261,6 +268,8 @@ class SessionFacts:
                 spent = UsageTotals.from_event(event)
                 self._usage_totals = self._usage_totals + spent
                 self._usage_by_agent[agent] = self._usage_by_agent.get(agent, UsageTotals()) + spent
+                if not agent and event.purpose == "main":
+                    self.last_usage = event.usage
                 if agent and event.purpose == "main":
                     window, used = event.context_window, event.usage.total
                     self._agent_contexts[agent] = ContextReport(event.model, used, window, 0, not event.estimated)

@@ -4,6 +4,7 @@ The start screen (name, version, model, directory, sandbox and three tips) stays
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from rich.style import Style
 from rich.text import Text
@@ -124,13 +125,72 @@ class StatusPart:
 
 
 class StatusLine(Panel):
+    """One row about the session, and above it up to three that the user's own program prints."""
+
     DEFAULT_CSS = """
     StatusLine { height: 1; padding: 0 1; background: $surface; }
     """
 
+    def fit(self, rows: int) -> None:
+        self.styles.height = max(rows, 1)
+
     def build_rows(self, width: int) -> list[PanelRow]:
         parts = list_parts(self.facts, self.odin.mode, self.palette, self.odin.agent)
-        return [PanelRow(lay_out(parts, width, self.palette))]
+        own = self.facts.status_text.splitlines() if self.odin.size.height >= SHORT_HEIGHT else []
+        return [*map(_make_own_row, own[:MAX_OWN_ROWS]), PanelRow(lay_out(parts, width, self.palette))]
+
+
+MAX_OWN_ROWS = 3
+
+_UNSAFE = dict.fromkeys(
+    (*range(32), *range(127, 160), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "�"
+)
+"""Control and direction characters, which must not reach the terminal."""
+
+
+def _make_own_row(line: str) -> PanelRow:
+    """Return a line of the user's program with its colors."""
+    text = Text.from_ansi(line, no_wrap=True, end="")
+    text.plain = text.plain.translate(_UNSAFE)
+    return PanelRow(text)
+
+
+def describe_status(facts: SessionFacts, now: float) -> dict[str, Any]:
+    """Return what the program of the status line reads, in the form of Claude Code's."""
+    info, context, spent, last = facts.info, facts.context, facts.get_usage(""), facts.last_usage
+    if info is None:
+        return {}
+    files = facts.edited_files.files.values()
+    sizes: dict[str, Any] = {}
+    if context is not None:
+        used = round((context.fullness or 0.0) * 100)
+        sizes = {"context_window_size": context.room, "used_percentage": used, "remaining_percentage": 100 - used}
+    return {
+        "session_name": facts.title,
+        "version": info.version,
+        "model": {"id": facts.running_model, "display_name": get_model_name(facts.running_model)},
+        "workspace": {"current_dir": info.cwd, "project_dir": info.root or info.cwd, "added_dirs": []},
+        "output_style": {"name": info.output_style},
+        "effort": {"level": info.effort},
+        "cost": {
+            "total_cost_usd": spent.cost_usd,
+            "total_duration_ms": int((now - facts.started) * 1000) if facts.started else 0,
+            "total_lines_added": sum(file.added for file in files),
+            "total_lines_removed": sum(file.removed for file in files),
+        },
+        "context_window": {
+            **sizes,
+            "total_input_tokens": spent.usage.input + spent.usage.cache_read + spent.usage.cache_write,
+            "total_output_tokens": spent.usage.output + spent.usage.reasoning,
+            "current_usage": {
+                "input_tokens": last.input,
+                "output_tokens": last.output + last.reasoning,
+                "cache_creation_input_tokens": last.cache_write,
+                "cache_read_input_tokens": last.cache_read,
+            },
+        },
+        "exceeds_200k_tokens": context is not None and context.used > 200_000,
+    }
 
 
 def list_parts(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "") -> list[StatusPart]:

@@ -25,6 +25,7 @@ from odin.core.event import (
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import Panel
 from odin.ui.tui.panels.side import SidePanel
+from odin.ui.tui.panels.status import describe_status
 from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.timers import call_after
 
@@ -59,6 +60,8 @@ class PanelUpdater:
         self._is_stale = False
         self._is_refreshing = False
         self._is_key_stale = False
+        self._is_status_stale = False
+        self._is_reading_status = False
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         self._app.facts = SessionFacts(info)
@@ -96,8 +99,27 @@ class PanelUpdater:
             info, context = await client.get_info(), await client.report_context()
             if client is self._client:
                 self._app.facts.update(info, context)
+            if info.has_status_line:
+                self._app.run_worker(partial(self._refresh_status, client), exit_on_error=False)
         self._app.request_frame()
         call_after(self._app, REFRESH_S, self._allow_refresh)
+
+    async def _refresh_status(self, client: Client) -> None:
+        """Run the program of the status line, one at a time: a slow one delays nothing else."""
+        self._is_status_stale = True
+        if self._is_reading_status:
+            return
+        self._is_reading_status = True
+        try:
+            while self._is_status_stale and client is self._client:
+                self._is_status_stale = False
+                with contextlib.suppress(OdinError, OSError):
+                    text = await client.read_status_line(describe_status(self._app.facts, self._app.clock()))
+                    if client is self._client:
+                        self._app.facts.status_text = text
+                        self._app.request_frame()
+        finally:
+            self._is_reading_status = False
 
     def _allow_refresh(self) -> None:
         self._is_refreshing = False
