@@ -17,13 +17,14 @@ from odin.core.call_events import (
     ToolProgressed,
 )
 from odin.core.errors import UsageError
-from odin.core.event import ContextAdded, FilesChanged, TurnStarted, Warned
+from odin.core.event import ContextAdded, FilesChanged, Rewound, TurnStarted, Warned
 from odin.core.op import (
     AnswerPermission,
     AnswerQuestions,
     ControlProcess,
     MoveToBackground,
     Prompt,
+    Redo,
     Rewind,
     RunUserShell,
 )
@@ -147,6 +148,34 @@ async def test_without_a_user_a_port_stays_closed_and_the_model_is_told(start: S
         await asyncio.to_thread(fetch, f"http://{HOST}:{port}/")
 
 
+# --- undo ---
+
+
+async def test_an_undo_stops_the_processes_of_its_prompt_and_no_report_ends_the_redo(start: Start, gate: Path) -> None:
+    wait = f"until [ -e {gate} ]; do sleep 0.05; done; exit 3"
+    script = [spawn(wait, description="early"), say("One."), spawn("sleep 1000", description="late"), say("Two.")]
+    talk = await start([*script, say("I see."), say("ok")])
+    await talk.say("first")
+    await talk.client.submit(RunUserShell("r", "sh wait.sh"))
+    await talk.until_live(ToolProgressed)
+    assert await talk.client.submit(MoveToBackground())
+    await talk.say("second")
+    await talk.client.submit(Rewind("p2"))
+    statuses = {item.description: item.status for item in await talk.client.list_processes()}
+    assert statuses == {"early": "running", "": "running", "late": "stopped"}
+    await talk.until_live(Rewound)
+    assert talk.all(Rewound)[0].stopped == ("spawn-3 (late)",)
+    gate.touch()
+    await talk.until_live(SpawnFinished)
+    await talk.until_quiet()
+    assert len(talk.all(TurnStarted)) == 2, "the report waits for the next prompt"
+    assert await talk.client.submit(Redo())
+    await talk.say("and?")
+    assert "An undo stopped these; they do not run any more: spawn-3 (late)." in request_text(talk, 4)
+    assert "spawn-1 (early) finished with exit code 3" in request_text(talk, 4)
+    assert talk.server.rejected == []
+
+
 # --- sending a running command to the background ---
 
 ASKING: dict[str, Any] = {"yes": False, "can_ask": True}
@@ -217,6 +246,25 @@ async def test_a_stopped_command_in_a_view_is_asked_about(start: Start, workspac
     await talk.say("and?")
     assert "The user stopped the background process spawn-1" in request_text(talk, 2)
     assert "[The user kept: created made.txt.]" in request_text(talk, 2)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_an_undo_discards_what_a_moved_command_wrote(
+    start: Start, workspace: Path, gate: Path, ended: bool
+) -> None:
+    talk = await start([run("echo half >made.txt; sh wait.sh"), say("Moved."), say("ok")], **ASKING)
+    await move(talk, await talk.submit("go"))
+    if ended:
+        gate.touch()
+        await talk.until_live(PermissionAsked)
+    await talk.client.submit(Rewind("p1"))
+    await talk.until_quiet()
+    assert [name.partition(" ")[0] for name in talk.all(Rewound)[0].stopped] == ["spawn-1"]
+    assert len(talk.all(PermissionAsked)) == ended
+    assert not (await talk.client.snapshot()).interactions
+    assert not (workspace / "made.txt").exists()
+    await talk.say("something else")
+    assert "spawn-1" not in request_text(talk, 2)
 
 
 async def test_a_moved_command_does_not_overwrite_what_changed_meanwhile(

@@ -12,7 +12,7 @@ import pytest
 from odin.core.call_events import PermissionAsked
 from odin.core.client import Client
 from odin.core.errors import UsageError
-from odin.core.event import AgentStarted, ContextAdded, Envelope, NoteAdded, TurnStarted
+from odin.core.event import AgentEnded, AgentStarted, ContextAdded, Envelope, NoteAdded, Rewound, TurnStarted
 from odin.core.op import (
     AnswerPermission,
     CancelTask,
@@ -20,6 +20,7 @@ from odin.core.op import (
     Compact,
     Interrupt,
     Prompt,
+    Redo,
     Rewind,
     RunUserShell,
     SetModel,
@@ -737,15 +738,56 @@ async def test_only_the_direct_owner_of_a_task_may_notify_or_cancel_it(start: St
     await talk.client.submit(Interrupt())
 
 
-async def test_an_agent_that_waits_for_its_reminder_does_not_block_a_rewind(start: Start) -> None:
-    script = TeamScript([delegate("a"), say("ok"), say("again")], a=[say("I stop here.")])
+async def test_an_undo_stops_the_agents_of_its_prompt_and_no_others(start: Start) -> None:
+    hold = threading.Event()
+    script = TeamScript(
+        [delegate("a"), say("ok"), delegate("b"), say("ok"), delegate("c"), say("ok"), say("I see")],
+        a=[say("I stop here.")],
+        b=[say("I stop here.")],
+        c=[complete("c is done").hold(hold)],
+    )
     talk = await start(script, config={"team": {"idle_s": 60.0}})
+
+    async def wait_for(*states: str) -> None:
+        async with asyncio.timeout(20):
+            while [task.state for task in (await talk.client.snapshot()).tasks] != [*states]:
+                await asyncio.sleep(0.01)
+
     await talk.say("first")
-    async with asyncio.timeout(20):
-        while [task.state for task in (await talk.client.snapshot()).tasks] != ["idle"]:
-            await asyncio.sleep(0.01)
-    assert (await talk.client.snapshot()).team_working
-    assert await talk.client.submit(Rewind("p1"))
+    await wait_for("idle")
+    await talk.say("second")
+    await wait_for("idle", "idle")
+    await talk.say("third")
+    await wait_for("idle", "idle", "running")
+    assert await talk.client.submit(Rewind("p2"))
+    hold.set()
     shot = await talk.client.snapshot()
-    assert [task.state for task in shot.tasks] == ["idle"]
+    assert [task.state for task in shot.tasks] == ["idle", "cancelled", "cancelled"]
     assert not shot.team_working, "no reminder follows"
+    await talk.until_live(Rewound)
+    assert talk.all(Rewound)[0].stopped == ("general-2", "general-3")
+    await talk.client.submit(Redo())
+    await talk.say("and?")
+    assert "An undo stopped these; they do not run any more: general-2, general-3." in json.dumps(
+        talk.server.requests[-1].messages
+    )
+    assert talk.server.rejected == []
+
+
+@pytest.mark.parametrize("redone", [False, True])
+async def test_an_undo_right_after_the_report_of_an_agent_keeps_it_for_the_redo(start: Start, redone: bool) -> None:
+    hold = threading.Event()
+    script = TeamScript([delegate("a"), say("ok"), say("again")], a=[complete("found 3").hold(hold)])
+    talk = await start(script)
+    await talk.say("first")
+    hold.set()
+    await talk.until_live(AgentEnded)
+    assert await talk.client.submit(Rewind("p1")), "its mail is about to start a turn"
+    await talk.until_quiet()
+    assert len(talk.all(TurnStarted)) == 2, "that of the prompt and that of the agent"
+    if redone:
+        await talk.client.submit(Redo())
+        await talk.until_quiet()
+    await talk.say("second")
+    assert ("found 3" in json.dumps(talk.server.requests[-1].messages)) is redone
+    assert talk.server.rejected == []

@@ -235,7 +235,8 @@ class Rewinder:
             return await run_in_thread(lambda stopped: plan_agent_restore(changes, agent, self._store, force=op.force))
         return await run_in_thread(lambda stopped: plan_restore(changes, self._store, force=op.force))
 
-    async def rewind(self, op: Rewind) -> Rewound:
+    async def rewind(self, op: Rewind, stopped: tuple[str, ...] = ()) -> Rewound:
+        """Go back. `stopped` are the names of what was stopped for it."""
         if not (op.files or op.chat):
             raise UsageError("Nothing to rewind.", "Rewind files, chat or both.")
         if op.only_agent is not None and op.chat:
@@ -243,7 +244,7 @@ class Rewinder:
         plan = await self.plan(op)
         name = f"rewind-{self._recorder.state.seq + 1}"
         outcome = await self._restore(name, plan)
-        event = Rewound(name, op.turn, op.files, op.chat, outcome.changes, outcome.kept)
+        event = Rewound(name, op.turn, op.files, op.chat, outcome.changes, outcome.kept, stopped)
         self._recorder.emit(event)
         self._forget()
         return event

@@ -127,9 +127,9 @@ class SessionCheckpoints:
         store = self._load_checkpointer().store
         await rollback_crashed_calls(calls, self._recorder, store, roots, self._environment)
 
-    async def rewind_or_redo(self, op: Rewind | Redo) -> None:
+    async def rewind_or_redo(self, op: Rewind | Redo, stopped: tuple[str, ...]) -> None:
         if isinstance(op, Rewind):
-            await self.make_rewinder().rewind(op)
+            await self.make_rewinder().rewind(op, stopped)
         else:
             await self.make_rewinder().redo(op)
 

@@ -395,6 +395,7 @@ class Rewound(Event, frozen=True):
     """The session went back to before the prompt `turn`: files, conversation, or both.
 
     `changes` were made to files; `skipped_files` were left alone, usually because something else changed them.
+    `stopped` names the agents and background processes of undone prompts that were stopped.
     """
 
     id: str
@@ -403,6 +404,7 @@ class Rewound(Event, frozen=True):
     chat: bool
     changes: tuple[FileChange, ...] = ()
     skipped_files: tuple[SkippedFile, ...] = ()
+    stopped: tuple[str, ...] = ()
 
 
 class Redone(Event, frozen=True):

@@ -28,6 +28,9 @@ MAX_SELF_STARTED_TURNS = 20
 CANCEL_AGAIN_AFTER_S = 2.0
 """A second interrupt cancels the turn again only after this time, so that cleanup is not torn off."""
 
+SETTLE_S = 5.0
+"""The longest wait for what follows the end of a turn."""
+
 _USER_INTERRUPT = "You interrupted it."
 
 _CUT_SHORT_NOTES = {
@@ -202,7 +205,7 @@ class Agent:
 
     def notify(self, notification: Prompt) -> None:
         """Report an ended job. A busy agent reads it with its next request, an idle one starts a turn."""
-        if self.is_busy or self.is_held or self._self_started_turns >= MAX_SELF_STARTED_TURNS:
+        if self.is_busy or not self._may_start or self._self_started_turns >= MAX_SELF_STARTED_TURNS:
             self._notifications.append(notification)
             return
         self._self_started_turns += 1
@@ -211,11 +214,17 @@ class Agent:
 
     def wake(self) -> None:
         """Start a turn for new mail if the agent is idle. A busy one reads it with its next request."""
-        if not self.is_busy and not self.is_held and (prompt := self._make_message_prompt()) is not None:
+        if not self.is_busy and (prompt := self._make_message_prompt()) is not None:
             self._start_prompt(prompt)
 
+    @property
+    def _may_start(self) -> bool:
+        """False while the agent may start no turn by itself, also after an undo: that would end the redo."""
+        can_redo = not self.name and bool(self._recorder.state.conversation.timeline.rewinds)
+        return not self.is_held and not can_redo
+
     def _make_message_prompt(self) -> Prompt | None:
-        if self.is_held or not self._deps.inbox.should_wake(self.name):
+        if not self._may_start or not self._deps.inbox.should_wake(self.name):
             return None
         taken = self._deps.inbox.take(self.name)
         prompt = Prompt(taken.ids[0], taken.text, taken.mode or self._current_mode, source="mail")
@@ -328,6 +337,11 @@ class Agent:
         """True while an interrupted turn still has time to clean up."""
         return time.monotonic() - self._interrupted_at < CANCEL_AGAIN_AFTER_S
 
+    async def settle(self) -> None:
+        """Wait until the agent is idle, if its turn has ended."""
+        if self._runner is not None and not self.is_busy:
+            await asyncio.wait([self._runner], timeout=SETTLE_S)
+
     async def stop(self, why: str = "The session was closed.") -> None:
         """Abort the running turn. Queued prompts stay in the log for the next run of the session."""
         self.is_held = True
@@ -372,7 +386,7 @@ class Agent:
 
     def _make_own_prompt(self, ended: TurnEnded | None) -> Prompt | None:
         """Return a prompt made of what came too late for the last turn, if that turn ended well."""
-        if self.is_held or ended is None or ended.reason != "end_turn":
+        if not self._may_start or ended is None or ended.reason != "end_turn":
             return None
         return self._make_notification_prompt() or self._make_message_prompt()
 

@@ -148,6 +148,14 @@ class JobNotifier:
         if not self._interactions.is_closed:
             self._report_end(spawned, output, self._redact(text).text)
 
+    async def withdraw(self, spawned: BackgroundProcess) -> bool:
+        """Decide and report nothing more about what an ended command wrote. False if that is done already."""
+        task = next((task for task, settler in self._settling.items() if settler is spawned.settler), None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        return task is not None
+
     async def close(self) -> None:
         """Wait until what ended commands wrote is decided."""
         for settler in self._settling.values():

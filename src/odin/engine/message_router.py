@@ -5,7 +5,7 @@ sender is kept.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from odin.core.event_values import Mode, get_strictest_mode
 from odin.core.team import MailKind, MailPriority, MailSent
@@ -81,8 +81,9 @@ class MessageRouter:
         del self._timers[agent]
         self._wake(agent)
 
-    def take(self, agent: str) -> ReceivedMessages:
-        mail = self._list_untaken(agent)
+    def take(self, agent: str, tasks: Container[str] | None = None) -> ReceivedMessages:
+        """With `tasks`, take only mail about those."""
+        mail = [item for item in self._list_untaken(agent) if tasks is None or item.task_id in tasks]
         if not mail:
             return ReceivedMessages()
         self._taken.update(item.id for item in mail)

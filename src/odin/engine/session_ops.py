@@ -1,6 +1,8 @@
 """Ops that change a session's settings, rules or history, and loop mode. Loaded with the first of them."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from odin.core.call_events import MemoryChanged, Replied
@@ -8,6 +10,7 @@ from odin.core.errors import EmptyPrompt, SessionBusy, UsageError
 from odin.core.event import (
     AnyEvent,
     MessageRemoved,
+    NoteAdded,
     PermissionModeChanged,
     RoleChanged,
     ServersToggled,
@@ -47,6 +50,9 @@ from odin.core.op import (
     SetTitle,
     SetTools,
 )
+from odin.core.team import TaskRecord
+from odin.core.timeline import PROCESS_END_SUFFIX
+from odin.engine.command_effects import drop_layer
 from odin.engine.session_deps import SessionDeps, SessionStart
 
 if TYPE_CHECKING:
@@ -116,19 +122,65 @@ class SessionOps:
         return True
 
     async def _rewind_or_redo(self, op: Rewind | Redo) -> bool:
-        """Only an idle session can go back or forward, and no turn starts meanwhile."""
+        """Only an idle session can go back or forward, and no turn starts meanwhile.
+
+        The agents and background processes of undone prompts do not keep it busy: they are stopped.
+        """
         async with self._start.lock:
-            if not self._team.pause():
+            main, state = self._team.main, self._recorder.state
+            turn = None
+            if isinstance(op, Rewind) and op.chat and op.only_agent is None:
+                turn = state.conversation.timeline.find(op.turn)
+            since = inf if turn is None else turn.started
+            undone = {task.id: task for task in state.board.tasks.values() if task.created_at >= since}
+            if not self._team.pause(undone):
                 raise SessionBusy("Wait for it or interrupt it, then rewind.")
-            if self._recorder.state.seq >= 0:
+            if state.seq >= 0:
                 self._start.open()
-            self._team.main.is_held = True
+            main.is_held = True
             try:
-                await self._deps.checkpoints.rewind_or_redo(op)
+                stopped = () if turn is None else await self._stop_started(since, undone)
+                await self._team.settle()
+                await self._deps.checkpoints.rewind_or_redo(op, stopped)
             finally:
-                self._team.main.is_held = False
-            self._team.main.reset_context(self._recorder.state.conversation.unsent_context)
+                main.is_held = False
+                main.wake()
+            main.reset_context(state.conversation.unsent_context)
         return True
+
+    async def _stop_started(self, since: float, tasks: Mapping[str, TaskRecord]) -> tuple[str, ...]:
+        """Stop these tasks and the processes started since then. Return the names of what still ran.
+
+        A redo tells the model: it finds a note, and the mail and reports it has not read, in the undone conversation.
+        """
+        main, background = self._team.main, self._deps.background
+        main.stop_loop("You took its prompt back.")
+        live = {agent.name for agent in self._team.list_agents()}
+        agents = [task.agent for task in tasks.values() if task.agent in live]
+        for task in tasks:
+            if not (current := self._recorder.state.board.tasks[task]).is_ended:
+                await self._team.cancel_task(current, "You took its prompt back.")
+        started = {item.id: item for item in background.list_all() if item.request.call_id and item.started >= since}
+        running = [item for item in started.values() if item.is_left]
+        await asyncio.gather(*map(background.stop, running))
+        undecided = [item for item in started.values() if await self._deps.job_notifier.withdraw(item)]
+        for item in undecided:
+            if item.running.view is not None:
+                drop_layer(item.running.view)
+        await self._deps.checkpoints.record_background()
+        processes = dict.fromkeys((*running, *undecided))
+        stopped = (*(self._deps.redact(item.name).text for item in processes), *agents)
+        mail = self._team.router.take("", tasks)
+        told = [f"An undo stopped these; they do not run any more: {', '.join(stopped)}."] if stopped else []
+        told += [mail.text] if mail.text else []
+        for report in main.take_notifications():
+            if report.id.removesuffix(PROCESS_END_SUFFIX) in started:
+                told.append(report.text)
+            else:
+                main.notify(report)
+        if told:
+            self._recorder.emit(NoteAdded("\n\n".join(told), mail.ids))
+        return stopped
 
     async def _compact(self, op: Compact) -> bool:
         async with self._start.lock:
@@ -148,7 +200,7 @@ class SessionOps:
     async def _control_process(self, op: ControlProcess) -> bool:
         spawned = self._deps.background.find(op.id)
         if op.action == "stop":
-            is_left = spawned.status == "running" or spawned.has_survivors()
+            is_left = spawned.is_left
             if is_left:
                 await self._deps.background.stop(spawned, by_user=True)
             return is_left

@@ -7,7 +7,7 @@ reminders.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from odin.core.team import (
 )
 from odin.core.text import join_some
 from odin.core.tool import SubAgentTask
-from odin.engine.agent import Agent
+from odin.engine.agent import SETTLE_S, Agent
 from odin.engine.job_notifier import JobNotifier
 from odin.engine.message_router import MessageRouter
 from odin.engine.recorder import Recorder
@@ -186,22 +186,28 @@ class Team:
     @property
     def is_working(self) -> bool:
         """True while delegated work goes on, or while its results wait for the main agent."""
-        return self._has_turns or any(member.timer is not None for member in self._members.values())
-
-    @property
-    def _has_turns(self) -> bool:
-        """True if a sub-agent has a turn, or any agent is about to get one. One that waits for a reminder has none."""
-        working = any(member.agent.is_active for member in self._members.values())
+        working = any(member.agent.is_active or member.timer is not None for member in self._members.values())
         has_messages_to_read = self.main.is_active and self.router.should_wake("")
         return working or has_messages_to_read or self.router.is_waking or bool(self._ending)
 
-    def pause(self) -> bool:
-        """Send no reminders to idle agents any more; their tasks stay idle. False if an agent has a turn."""
-        if self.main.is_busy or self._has_turns:
+    def pause(self, undone: Container[str]) -> bool:
+        """Send no reminders to idle agents any more; their tasks stay idle. False if an agent has a turn.
+
+        Those of `undone` tasks do not count, nor does AgentTool's sub-agent: its owner has a turn, too.
+        """
+        others = [item for item in self._members.values() if item.done is None and item.spec.task_id not in undone]
+        if self.main.is_busy or any(item.agent.is_busy or self.router.should_wake(item.spec.name) for item in others):
             return False
-        for member in self._members.values():
+        for member in others:
             member.stop_timer()
         return True
+
+    async def settle(self) -> None:
+        """Wait until what follows the end of a turn or of an agent is done."""
+        for agent in (self.main, *self.list_agents()):
+            await agent.settle()
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=SETTLE_S)
 
     def submit(self, prompt: Prompt) -> None:
         """Give a prompt to the agent it names."""

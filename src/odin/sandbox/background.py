@@ -99,6 +99,11 @@ class BackgroundProcess:
         """The id with the description, for messages."""
         return f"{self.id} ({self.request.description or self.request.command.strip().partition(chr(10))[0][:80]})"
 
+    @property
+    def is_left(self) -> bool:
+        """True if it or a process it started still runs."""
+        return self.status == "running" or self.has_survivors()
+
     def has_survivors(self) -> bool:
         """True if it has ended but a process it started still runs."""
         return self.status != "running" and (self.running.is_reading or self.running.has_survivors())

@@ -205,7 +205,7 @@ class SpawnStopTool(Tool[SpawnStopArgs]):
         spawned = self._background.get(args.id)
         if spawned is None:
             return fail(describe_unknown_id(args.id, self._background))
-        if spawned.status != "running" and not spawned.has_survivors():
+        if not spawned.is_left:
             return ToolOutput(text=to_printable(f"{spawned.name} has already ended: {describe_exit(spawned.code)}."))
         was_running = spawned.status == "running"
         await self._background.stop(spawned)

@@ -204,6 +204,8 @@ def describe_rewind(event: Rewound | Redone, cwd: str) -> str:
     if isinstance(event, Redone):
         lines.append("Rewind undone.")
     elif event.chat:
+        if event.stopped:
+            lines.append(f"Stopped what it had started: {escape_hidden(', '.join(event.stopped))}.")
         lines.append("The conversation is back to before that prompt. /redo undoes this.")
     else:
         lines.append("The conversation is unchanged. /redo undoes this.")

@@ -152,6 +152,8 @@ class NoticeBlocks:
                     files = "no file had changed"
                 if event.skipped_files:
                     files += f"; {len(event.skipped_files)} skipped because something else changed them"
+                if event.stopped:
+                    files += f"; stopped {', '.join(event.stopped)}"
                 removed = self._blocks.cut(turns[0].id) if turns else []
                 notice = self.add_notice(f"Rewound to before that prompt; {files}. /redo undoes this.")
                 self._rewinds[event.id] = removed, notice
