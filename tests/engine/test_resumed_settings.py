@@ -149,9 +149,12 @@ class TestModel:
             await host.client.submit(SetModel(THREE))
             await host.client.submit(SetPermissionMode("acceptEdits"))
             await _say(host.client, "b")
+            await host.fork()
+            info = await host.client.get_info()
+            assert (info.model, info.permission_mode) == (THREE, "acceptEdits"), "a copy keeps them"
             await host.open_new()
             info = await host.client.get_info()
-            assert (info.model, info.permission_mode) == (THREE, "acceptEdits"), "later choices stay"
+            assert (info.model, info.permission_mode) == (THREE, "dontAsk"), "a grant for the session ends with it"
             await host.resume(first)
             info = await host.client.get_info()
             assert (info.model, info.permission_mode) == (TWO, "dontAsk"), "the options of the run"

@@ -99,7 +99,7 @@ async def test_new_session_is_empty_and_background_processes_stop(open_: Open, w
     assert not is_running(service)
     shot = await host.client.snapshot()
     assert (shot.messages, shot.todos, shot.usage.total, shot.title) == ((), (), 0, "")
-    assert (await host.client.get_info()).permission_mode == "acceptEdits"
+    assert (await host.client.get_info()).permission_mode == "default"
     assert await wait_for_switch(events) == SessionSwitched("new", await get_session(host))
     assert await get_session(host) != before
     await ask(host, "again")

@@ -38,7 +38,8 @@ def test_new_sessions_and_resume_commands(workspace: Path, home: Path) -> None:
     ):
         terminal.see(PROMPT)
         _send_prompt(terminal, "mend the login page", "Answer one.")
-        _run_command(terminal, "/new", r"New session \d+")
+        _run_command(terminal, "/permissions acceptEdits", "Permission mode: acceptEdits")
+        _run_command(terminal, "/new", r"New session \d+\s+Permission mode: default")
         _send_prompt(terminal, "paint it blue", "Answer two.")
         first, _second = _list_session_ids(home, workspace)
         assert "login" not in server.requests[1].body.decode()

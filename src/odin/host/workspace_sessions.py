@@ -93,7 +93,8 @@ class WorkspaceSessions:
             here = await self._get_session_id()
             if self._store.find_log(here) is None:
                 raise UsageError("This session is empty: nothing to fork.")
-            plain = await self._strip_session_options(keep=True)
+            mode = (await self._client.get_info()).permission_mode
+            plain = replace(await self._strip_session_options(keep=True), permission_mode=mode)
             opened = await open_log(self._store, replace(plain, resume=here, fork=True, fork_at=turn), self._cwd)
             return await self._switch("fork", plain, opened), opened.draft
 
@@ -186,7 +187,8 @@ class WorkspaceSessions:
     async def _strip_session_options(self, *, keep: bool) -> Options:
         """Return the startup options without those that select a session.
 
-        With `keep`, the current model and permission mode are kept; a resumed session restores its own.
+        With `keep`, the current model is kept; a resumed session restores its own. What was granted for the session,
+        its permission mode too, ends with it.
         """
         info = await self._client.get_info()
         return replace(
@@ -197,7 +199,6 @@ class WorkspaceSessions:
             fork_at="",
             session_id="",
             model=info.model if keep and info.model_chosen else self._options.model,
-            permission_mode=info.permission_mode if keep else self._options.permission_mode,
         )
 
     async def _switch(self, kind: SwitchKind, options: Options, opened: OpenedLog) -> Client:

@@ -110,7 +110,8 @@ class PlainCommands:
         """Forget the state of the previous session."""
         self.role = role
         self.agent = ""
-        self.permission_mode.enter_session(permission_mode)
+        if message := self.permission_mode.enter_session(permission_mode):
+            write_line(self._err, message)
         self.user_shell, self.compaction = views.UserShellView(self._err), views.CompactionView(self._err)
         self._loop_view = views.LoopView(self._err)
 

@@ -100,12 +100,16 @@ PERMISSION_MODES = "default, acceptEdits, auto, dontAsk, bypassPermissions"
 class PermissionModeSwitch:
     """The permission mode of a session, and the mode that `/yolo off` restores."""
 
-    def __init__(self, mode: str = "default") -> None:
-        self.enter_session(mode)
+    def __init__(self) -> None:
+        self.mode = ""
+        self._previous_mode = "default"
 
-    def enter_session(self, mode: str) -> None:
+    def enter_session(self, mode: str) -> str:
+        """Return a message if the permission mode is not that of the session before."""
+        is_other = self.mode not in ("", mode)
         self.mode = mode
         self._previous_mode = "default" if mode == BYPASS else mode
+        return f"Permission mode: {mode}" if is_other else ""
 
     @property
     def warning(self) -> str:

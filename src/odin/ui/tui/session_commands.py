@@ -42,7 +42,8 @@ class SharedActions(SessionObserver):
         self._mode_switch = PermissionModeSwitch()
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
-        self._mode_switch.enter_session(info.permission_mode)
+        if message := self._mode_switch.enter_session(info.permission_mode):
+            self._app.show_toast(message)
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         """Record the permission mode. Changes made in an earlier run no longer apply."""
