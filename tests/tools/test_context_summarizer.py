@@ -35,7 +35,6 @@ class SummarizerHarness:
 
     async def call(self, **args: str) -> ToolOutput:
         tool = ContextSummarizerTool(lambda: self.collected, self._ask_small_model, self._box.files)
-        assert tool.runs_alone
         return await tool.run(tool.parse(args), self._box.context())
 
     async def _ask_small_model(self, job: BackgroundPrompt, text: str) -> str:

@@ -272,10 +272,6 @@ class Tool(ABC, Generic[A]):
         return self.offered
 
     @property
-    def runs_alone(self) -> bool:
-        return self.exclusive or self.kind == "execute"
-
-    @property
     def side_effect(self) -> SideEffect:
         return _SIDE_EFFECTS[self.kind]
 
