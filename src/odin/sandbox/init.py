@@ -8,9 +8,10 @@ A request is a 4-byte length and a body. File descriptors come with the length: 
 standard output, standard error, the pipe for the exit code, and more that the command receives as 3 and up. When the
 socket closes, Odin is gone and this program kills everything it started.
 
-A command can get a private view of what it may write (`view.py`). A copy of this program mounts it, in advance if Odin
-asks for it, waits there for the command, and is the first process of its pid namespace, so that nothing survives the
-command: its exit is reported after all processes of the view have ended, and then its layers do not change any more.
+A command can get a private view of what it may write (`view_mounter.py`). A copy of this program mounts it, in advance
+if Odin asks for it, waits there for the command, and is the first process of its pid namespace, so that nothing
+survives the command: its exit is reported after all processes of the view have ended, and then its layers do not change
+any more.
 """
 
 import _socket
@@ -367,7 +368,7 @@ def main(fd: str, *setup: str) -> None:
     os.close(own)
     mounter: Any = None
     if place >= 0:
-        from view import ViewMounter  # pyright: ignore
+        from view_mounter import ViewMounter  # pyright: ignore
 
         mode = next(word[1:].partition(":")[0] for word in setup if word.startswith("%"))
         mounter = ViewMounter(place, mode, [word[1:] for word in setup if word.startswith("#")])  # pyright: ignore

@@ -6,8 +6,8 @@ The first word of the setup is the kind of sandbox:
 - `plain`: a read-only sandbox inside a private one.
 - `landlock`: the kernel limits this process and its children to the named files: `+PATH` is writable, `-PATH` readable.
 
-In a private sandbox, `%MODE:PATH` is where bubblewrap has mounted what views (`view.py`) are made of: the writable
-folders `#PATH` as `l0`, `l1` …, and the folder of the views' layers as `up`. No command can reach it.
+In a private sandbox, `%MODE:PATH` is where bubblewrap has mounted what views (`view_mounter.py`) are made of: the
+writable folders `#PATH` as `l0`, `l1` …, and the folder of the views' layers as `up`. No command can reach it.
 
 `net` and `pids`: the machine's network or processes are shared, so Landlock blocks abstract sockets or signals instead.
 `=1,2`: only sockets of these families can be created; `=`: of all. In both cases the kernel's keyrings, which hold

@@ -1,7 +1,7 @@
 """Mounts a private view of the writable folders for one command, inside the sandbox.
 
 A view is a mount namespace in which every writable folder is an overlay: the real folder is its lower layer, and what
-the command writes goes to an upper layer that Odin has made (`views.py`). An overlay covers what was mounted below it,
+the command writes goes to an upper layer that Odin has made (`views/`). An overlay covers what was mounted below it,
 so secrets and sockets are hidden again on top. The overlays are mounted in advance, but nothing is looked up in them
 until the command starts: they would show the state of that moment for ever.
 
