@@ -188,8 +188,8 @@ class DelegationLimits(Struct, frozen=True):
     `child_join`: it is not done before its tasks are.
     """
 
-    max_children: int = 10
-    max_depth: int = 1
+    max_children: int
+    max_depth: int
     child_join: bool = True
 
 
@@ -200,10 +200,10 @@ class TeamLimits(Struct, frozen=True):
     reminder after `idle_s` seconds, at most `reminders` times.
     """
 
-    agents: int = 10
-    children: int = 10
-    depth: int = 1
-    idle_s: float = 120.0
+    agents: int
+    children: int
+    depth: int
+    idle_s: float
     reminders: int = 3
 
 
