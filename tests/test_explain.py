@@ -161,8 +161,8 @@ def test_explanation_says_where_a_command_runs_and_what_happens_to_its_changes(
     found = explain(run_odin, "make all", *args)
     if found["level"] == "view":
         assert (found["verdict"], found["runs_in"], found["after"]) == ("auto", "view", after)
-        said = {"ask": "asked about", "apply": "applied", "discard": "discarded"}[after]
-        assert f"  runs  in a private view; its changes are {said}\n" in run_odin("explain", "make all", *args).stdout
+        said = {"ask": "asks about", "apply": "applies", "discard": "discards"}[after]
+        assert f"  runs  in a private view; Odin {said} its changes\n" in run_odin("explain", "make all", *args).stdout
     elif found["level"] == "kernel":
         assert found["runs_in"] == ("project" if after == "apply" else "read")
     listed = explain(run_odin, "git status", *args)

@@ -8,8 +8,8 @@ from odin.config import load
 from odin.config.paths import make_environment
 
 _ABOUT = """\
-List agents: roles (main), types of sub-agents (subagent) and both (all). Mistakes in agent files are reported with file
-and line; the exit code is then 1."""
+List agents: roles (main), types of sub-agents (subagent) and both (all). Reports mistakes in agent files with file and
+line; the exit code is then 1."""
 
 _HEADINGS = ("NAME", "TYPE", "MODEL", "SOURCE", "DESCRIPTION")
 

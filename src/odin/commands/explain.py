@@ -46,9 +46,9 @@ _PLACES: dict[RunsIn, str] = {
     "project": "in the project itself",
 }
 _OUTCOMES = {
-    "apply": "its changes are applied",
-    "ask": "its changes are asked about",
-    "discard": "its changes are discarded",
+    "apply": "Odin applies its changes",
+    "ask": "Odin asks about its changes",
+    "discard": "Odin discards its changes",
 }
 
 
@@ -202,7 +202,7 @@ def run_explain(argv: list[str]) -> int:
     add("--tool", default="Bash", metavar="NAME", help="tool name, e.g. WriteFile, Read or WebFetch (default: Bash)")
     add("--mode", default="", help="ask, plan or edit (default: edit)")
     add("--permission-mode", default="", help="default, acceptEdits, auto, dontAsk or bypassPermissions")
-    add("-y", "--yes", action="store_true", help="as if every permission request were approved")
+    add("-y", "--yes", action="store_true", help="as if you approved every permission request")
     add("--trust", action="store_true", help="as if this folder were trusted")
     add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="additional allow rules")
     add(

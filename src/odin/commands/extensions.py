@@ -27,7 +27,7 @@ from odin.ui.slash_commands.extensions import NO_SKILLS
 
 _ABOUT_SKILLS = """\
 List the skills that the model may use in this folder (list), or check a skill or a folder of skills (check DIR).
-Mistakes are reported with file and line; the exit code is then 1."""
+Reports mistakes with file and line; the exit code is then 1."""
 
 _SKILL_HEADINGS = ("NAME", "SOURCE", "FILE", "DESCRIPTION")
 

@@ -15,10 +15,10 @@ _MAX_SHOWN = 10
 EPILOG = """\
 commands:
   odin provider [list]            list the providers in your settings
-  odin provider add URL           add a server; its models are listed by the server itself
+  odin provider add URL           add a server; Odin gets the list of models from it
   odin provider remove NAME       remove a provider from your settings; its keys stay in auth.json
 
-A key is asked for, or read from standard input, with --key. Use a model with: odin --model NAME/MODEL
+With --key, Odin asks for a key, or reads it from standard input. Use a model with: odin --model NAME/MODEL
 """
 
 

@@ -222,7 +222,7 @@ def _build_parser(name: str, description: str) -> argparse.ArgumentParser:
     parser = Parser(prog=f"odin {name}", description=description, formatter_class=make_formatter)
     add = parser.add_argument
     add("--session", default="", metavar="ID", help="session (default: the latest of this project)")
-    add("--force", action="store_true", help="also restore files that were changed by others since")
+    add("--force", action="store_true", help="also restore files that others have changed since")
     add("--dry-run", action="store_true", help="only print what would be done")
     parser.add_common_flags()
     return parser
@@ -237,7 +237,7 @@ def run_undo(argv: list[str]) -> int:
         metavar="N|ID",
         help="go back to before the Nth last prompt, or the prompt with this ID (default: 1)",
     )
-    add("--list", action="store_true", help="list the prompts that can be undone")
+    add("--list", action="store_true", help="list the prompts that you can undo")
     add("--files", action="store_true", help="restore only the files")
     add("--chat", action="store_true", help="rewind only the conversation")
     add("--agent", default="", metavar="NAME", help="restore only the files that this agent changed (main, agent-1, …)")

@@ -101,7 +101,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("stats", "Show usage by model, agent or day.", "[project] [models|agents|dates] [7d|all]"),
     SlashCommand("budget", "Set the spending limit of this session in US dollars; 0 means no limit.", "[USD]"),
     # permissions
-    SlashCommand("permissions", "Show or set the permission mode: what is asked about first.", "[MODE]"),
+    SlashCommand("permissions", "Show or set the permission mode: what Odin asks about before it acts.", "[MODE]"),
     SlashCommand("rules", "List, add or remove permission rules.", "[add RULE|remove N]"),
     SlashCommand("yolo", "Turn permission prompts off or on again.", "[on|off]"),
     # extensions
@@ -132,7 +132,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("mouse", "Turn mouse support off or on.", "[on|off]"),
     SlashCommand("vim", "Turn Vim-style navigation on or off.", "[on|off]"),
     SlashCommand("editor", "Edit the prompt in $EDITOR."),
-    SlashCommand("exit", "Exit Odin. The session can be resumed.", aliases=("quit",)),
+    SlashCommand("exit", "Exit Odin. You can resume the session.", aliases=("quit",)),
 )
 
 

@@ -52,7 +52,7 @@ async def add_server(
     except ConfigError:
         raise make_address_error(url.strip()) from None
     if address.login:
-        raise UsageError("A password in a URL is not accepted.", "Leave it out; a key is asked for separately.")
+        raise UsageError("A password in a URL is not accepted.", "Leave it out; Odin asks for a key separately.")
     http = HttpClient(env)
     try:
         base_url, models = await _find_models(address, key.strip(), http)

@@ -110,7 +110,7 @@ class KeyAction(Struct, frozen=True):
 
 
 KEYS: tuple[KeyAction, ...] = (
-    KeyAction("send", "enter", "Send the prompt; it is queued while Odin works.", "composer"),
+    KeyAction("send", "enter", "Send the prompt, or queue it while Odin works.", "composer"),
     KeyAction("steer", "ctrl+s,ctrl+enter", "Send the prompt into the running turn.", "composer"),
     KeyAction("newline", "shift+enter,alt+enter,ctrl+j", "Insert a line break.", "composer"),
     KeyAction("edit_outside", "ctrl+x", "Edit the prompt in $EDITOR.", "composer"),
@@ -119,7 +119,7 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("undo", "ctrl+underscore", "Undo.", "composer"),
     KeyAction("redo", "alt+underscore,ctrl+shift+z", "Redo.", "composer"),
     KeyAction("next_role", "tab", "Switch the role: who works. The planner plans in any mode.", "composer"),
-    KeyAction("next_mode", "f2,alt+m", "Switch the mode: what is done, by any role (ask, plan, edit).", "composer"),
+    KeyAction("next_mode", "f2,alt+m", "Switch the mode: what Odin may do, in any role (ask, plan, edit).", "composer"),
     KeyAction("errors_here", "ctrl+e", "Show the last errors, if the prompt is empty.", "composer"),
     KeyAction("choose_next", "down,ctrl+n", "Next item.", "popup"),
     KeyAction("choose_previous", "up,ctrl+p", "Previous item.", "popup"),
@@ -151,7 +151,7 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("to_background", "ctrl+b", "Send the running command to the background."),
     KeyAction("help", "f1", "Show keys and commands."),
     KeyAction("redraw", "ctrl+l", "Redraw the screen."),
-    KeyAction("permissions", "ctrl+y", "Switch the permission mode: what is asked about first."),
+    KeyAction("permissions", "ctrl+y", "Switch the permission mode: what Odin asks about before it acts."),
     KeyAction("page_up", "pageup", "Scroll up."),
     KeyAction("page_down", "pagedown", "Scroll down."),
     KeyAction("to_top", "ctrl+home", "Scroll to the top."),
