@@ -153,6 +153,16 @@ def test_init_describes_the_session_and_its_changes() -> None:
     assert (init["turn_id"], later["turn_id"]) == ("p1", "p2")
 
 
+def test_only_warnings_are_warnings() -> None:
+    careful, attached = translate(Warned("Careful."), Warned("Attached a.py, 6 lines.", "info"))
+    assert (careful["subtype"], careful["text"]) == ("warning", "Careful.")
+    assert (attached["subtype"], attached["content"], attached["level"]) == (
+        "informational",
+        "Attached a.py, 6 lines.",
+        "info",
+    )
+
+
 def test_what_another_client_changes_is_told() -> None:
     title, mode, permission, rewound, redone = translate(
         TitleSet("Mine"),

@@ -522,6 +522,8 @@ class StreamTranslator:
                 yield self.make_note("rewound", rewind_id=event.id, turn_id=event.turn, chat=event.chat)
             case Redone():
                 yield self.make_note("redone", rewind_id=event.id)
+            case Warned(level="info"):
+                yield self.make_note("informational", content=event.text, level="info")
             case Warned():
                 yield self.make_note("warning", text=event.text)
             case HookRan() if event.outcome != "silent":

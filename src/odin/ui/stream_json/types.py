@@ -36,7 +36,7 @@ class _SdkMessage(Struct, frozen=True, kw_only=True):
 
 
 class SystemMessage(_SdkMessage, frozen=True, kw_only=True):
-    """`init` starts every turn; other subtypes are `api_retry`, `warning`, `reply_discarded`. Fields are in `raw`."""
+    """`init` starts every turn; other subtypes are `api_retry`, `warning`, `informational`. Fields are in `raw`."""
 
     subtype: str
 
