@@ -196,8 +196,8 @@ def test_a_server_with_an_ambiguous_name_is_reported_and_can_be_removed(run_odin
 
 @pytest.fixture
 def make_pool(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def make(model: ScriptedServer, max_open: int = MAX_OPEN_SESSIONS, **options: Any) -> ServedSessions:
-        for name, value in model.env("anthropic").items():
+    def make(server: ScriptedServer, max_open: int = MAX_OPEN_SESSIONS, **options: Any) -> ServedSessions:
+        for name, value in server.env("anthropic").items():
             monkeypatch.setenv(name, value)
         return ServedSessions(Options(cwd=str(workspace), headless=True, **options), max_open)
 
@@ -245,6 +245,19 @@ async def test_a_client_asks_edits_and_answers_approval_requests(make_pool: Any,
             empty = await client.call_tool("ask", {"prompt": ""})
             assert "The prompt is empty" in str(empty.content)
         await pool.close()
+
+
+@pytest.mark.parametrize(("name", "is_priced"), [("claude-sonnet-4-5", True), ("house-model", False)])
+async def test_the_cost_of_a_model_without_a_known_price_is_null(
+    run_odin: Any, make_pool: Any, name: str, is_priced: bool
+):
+    with ScriptedServer([say("An answer.")]) as model:
+        pool = make_pool(model, model=f"anthropic/{name}")
+        async with Client(make_server(pool), mode="legacy") as client:
+            told = (await client.call_tool("ask", {"prompt": "What is this?"})).structured_content["cost_usd"]
+        await pool.close()
+    assert (told is not None and told > 0) == is_priced
+    assert json.loads(run_odin("sessions", "--all", "--json").stdout)[0]["cost_usd"] == told
 
 
 @pytest.mark.parametrize(("lines", "missing"), [(100, "3,"), (150, "5,"), (5_000, "at least 8,")])

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from odin.config import Options, get_state_dir
 from odin.config.paths import SCRATCH_FOLDER
-from odin.core.call_events import AskEvent, ToolEnded, ToolStarted
+from odin.core.call_events import AskEvent, ToolEnded, ToolStarted, UsageRecorded, UsageTotals
 from odin.core.client import Client, close_events
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded
@@ -136,7 +136,7 @@ class ServedSessions:
             "answer": ended.text,
             "reason": ended.reason,
             "steps": ended.steps,
-            "cost_usd": round(ended.cost_usd, 6),
+            "cost_usd": run.spent.known_cost_usd,
             **({"plan": ended.plan_path} if ended.plan_path else {}),
             **({"denied": run.denied} if run.denied else {}),
         }
@@ -167,6 +167,7 @@ class _Run:
         self._client = client
         self._context = context
         self._steps = 0
+        self.spent = UsageTotals()
         self.denied: list[dict[str, str]] = []
 
     async def run(self, text: str, mode: Mode) -> TurnEnded:
@@ -197,6 +198,8 @@ class _Run:
                 await self._context.report_progress(
                     self._steps, None, f"{event.name} {event.description}"[:200].strip()
                 )
+        elif isinstance(event, UsageRecorded):
+            self.spent += UsageTotals.from_event(event)
         elif isinstance(event, ToolEnded) and event.status == "denied":
             self.denied.append({"tool": event.name, "reason": event.text})
         elif isinstance(event, AskEvent):

@@ -518,7 +518,8 @@ class SessionSummary(Struct, frozen=True):
     """One line of the session list. `first` is the first prompt still in the conversation, `original` the first ever.
 
     `locked` names the process that has the session open, or is empty. `forked_from` is the session it was copied from.
-    `headless`: only `odin -p` has used it, so lists leave it out unless asked for all.
+    `headless`: only `odin -p` has used it, so lists leave it out unless asked for all. `cost_usd` is None if a price is
+    unknown.
     """
 
     id: str
@@ -533,7 +534,7 @@ class SessionSummary(Struct, frozen=True):
     forked_from: str = ""
     locked: str = ""
     usage: Usage = Usage()
-    cost_usd: float = 0.0
+    cost_usd: float | None = 0.0
     bytes: int = 0
     headless: bool = False
 

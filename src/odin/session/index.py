@@ -34,7 +34,6 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.message import Usage
 from odin.core.timeline import Timeline, get_source
 from odin.session.lock import describe_lock_holder
 from odin.session.log import LOG_FORMAT, LogHeader, is_session_id, scan_logs
@@ -113,8 +112,7 @@ class IndexEntry(msgspec.Struct, array_like=True, gc=False):
     summary: str = ""
     turns: int = 0
     model: str = ""
-    usage: Usage = Usage()
-    cost_usd: float = 0.0
+    spent: UsageTotals = UsageTotals()
     forked_seq: int = -1
     headless: bool | None = None
     """True if every run of the session was headless; None before the first."""
@@ -195,12 +193,12 @@ class _IndexEntryFold:
                 pass
 
     def _add_usage(self, event: UsageRecorded, envelope: Envelope) -> None:
-        self._entry.usage += event.usage
-        self._entry.cost_usd += event.cost_usd
+        spent = UsageTotals.from_event(event)
+        self._entry.spent += spent
         if envelope.seq > self._entry.forked_seq:
             fields = (format_day(envelope.ts), event.model, envelope.agent, event.purpose)
             key = "\t".join(field.replace("\t", " ") for field in fields)
-            self._entry.spending[key] = self._entry.spending.get(key, UsageTotals()) + UsageTotals.from_event(event)
+            self._entry.spending[key] = self._entry.spending.get(key, UsageTotals()) + spent
 
     def _add_prompt(self, text: str) -> None:
         self._last = make_preview(text)
@@ -262,7 +260,7 @@ def _apply_header(entry: IndexEntry, line: bytes) -> bool:
 
 
 INDEX_NAME = ".index"
-INDEX_VERSION = 4
+INDEX_VERSION = 5
 
 
 class _IndexCache(msgspec.Struct, array_like=True):
@@ -360,8 +358,8 @@ def _make_session_summary(row: IndexEntry, title: str, locked: str) -> SessionSu
         cwd=row.cwd,
         forked_from=row.forked_from,
         locked=locked,
-        usage=row.usage,
-        cost_usd=row.cost_usd,
+        usage=row.spent.usage,
+        cost_usd=row.spent.known_cost_usd,
         bytes=row.size,
         headless=bool(row.headless),
     )
