@@ -123,6 +123,7 @@ def test_bad_arguments_are_rejected_with_a_reason(run_odin: Any, workspace: Path
         (("add", "x"), "needs a program or a URL"),
         (("add", "x", "--", "--env", "A=b"), "'--env' is not a program"),
         (("add", "x", "--enw", "A=b", "sh"), "--enw"),
+        (("add", "-s", "local", "x", "y"), "Unknown value 'local' for --scope. Use user or project."),
         (("add", "a b", "x"), "'a b' is not a valid name"),
         (("add", "a__b", "x"), "in rules, mcp__a__b could also mean another server"),
         (("add", "-s", "project", "a_", "x"), "in rules, mcp__a_ could also mean another server"),

@@ -102,13 +102,7 @@ def _parse_args(what: str, argv: list[str]) -> argparse.Namespace:
 
 def _add_options(parser: Parser) -> None:
     add = parser.add_argument
-    add(
-        "-s",
-        "--scope",
-        choices=("user", "local", "project"),
-        default="",
-        help="user (the default) or project: .mcp.json",
-    )
+    add("-s", "--scope", choices=("user", "project"), default="", help="user (the default) or project: .mcp.json")
     add("-t", "--transport", choices=("stdio", "http", "sse"), default="", help="(default: http for a URL, else stdio)")
     add("-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="an environment variable for the server")
     add("-H", "--header", action="append", default=[], metavar="'NAME: VALUE'", help="an HTTP header")
