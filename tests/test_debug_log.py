@@ -13,6 +13,8 @@ from tests.ui.pseudo_terminal import open_terminal
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 TOKEN = "tok-Zx81-deploy-Q44w"
+PLAIN = "Moonbeam-over-Odense"
+PASSWORD = "sunflower99"
 STORED = "sk-proj-StoredStoredStored987654"
 
 
@@ -27,14 +29,14 @@ def test_log_has_requests_decisions_and_timings_but_no_secret(
     log = workspace / "debug.log"
     log.unlink(missing_ok=True)
     log.touch(0o644)
-    (workspace / ".env").write_text(f"DEPLOY_TOKEN={TOKEN}\n")
+    (workspace / ".env").write_text(f"PORT=3000\nexport GREETING='{PLAIN}'\nDB=pg://joe:{PASSWORD}@db/x\n")
     folder = home / ".config/odin"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "auth.json").write_text(json.dumps({"openai": STORED}))
     (folder / "auth.json").chmod(0o600)
     script = [
         fault(529),
-        call("Bash", {"command": f"echo {TOKEN}; echo {STORED}; env"}),
+        call("Bash", {"command": f"echo {TOKEN}; echo {STORED} {PLAIN} 3000 {PASSWORD}; env"}),
         call("Write", {"file_path": "x", "content": KEY}),
         say(f"The token is {TOKEN}."),
     ]
@@ -45,8 +47,9 @@ def test_log_has_requests_decisions_and_timings_but_no_secret(
     assert debug.write is None
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     text = log.read_text()
-    for secret in (KEY, TOKEN, STORED):
+    for secret in (KEY, TOKEN, STORED, PLAIN, PASSWORD):
         assert secret not in text
+    assert " 3000 " in text
     entries = read_entries(log)
     assert {"start", "event", "request", "response", "permission", "process"} <= {entry["kind"] for entry in entries}
     assert [entry["seconds"] for entry in entries] == sorted(entry["seconds"] for entry in entries)
@@ -69,6 +72,12 @@ def test_headless_programs_and_plain_mode_have_a_log(run_odin: Run, workspace: P
         with open_terminal(f"--debug={log}", "Say hello", cwd=workspace, env=env, with_stdout=True) as terminal:
             terminal.see("Hello.")
     assert log.stat().st_size > size, "a second run is appended"
+
+
+@each("flags", [["-p", "Hi.", "--mode", "x"], ["-p", "Hi.", "--resume", "x", "-c"], ["-p", ""]])
+def test_a_usage_error_makes_no_log(run_odin: Run, workspace: Path, flags: list[str]) -> None:
+    assert run_odin(*flags, "--debug", "debug.log").returncode == 2
+    assert not (workspace / "debug.log").exists()
 
 
 def test_log_that_cannot_be_written_is_a_usage_error(run_odin: Run, workspace: Path) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -14,6 +15,7 @@ from odin.app.policy import build_redactor
 from odin.config import load
 from odin.core import debug
 from odin.core.errors import UsageError
+from odin.core.path_names import is_secret_path
 from odin.core.text import to_valid_unicode
 from odin.version import __version__
 
@@ -27,7 +29,10 @@ _SKIPPED_EVENTS = ("Streamed", "Progressed")
 @contextmanager
 def open_debug_log(path: str, cwd: str, env: Mapping[str, str]) -> Generator[None]:
     """Append what the process does to the file meanwhile. Raise UsageError if it cannot be written."""
-    redact = build_redactor(load(cwd, env), env, ())
+    config = load(cwd, env)
+    values = _read_env_files(config.root)
+    redact = build_redactor(config, {**values, **env}, ())  # finds the passwords in URLs
+    redact.add_secrets(values)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.fchmod(fd, 0o600)
@@ -68,3 +73,15 @@ def open_debug_log(path: str, cwd: str, env: Mapping[str, str]) -> Generator[Non
     finally:
         debug.write = None
         os.close(fd)
+
+
+def _read_env_files(root: str) -> dict[str, str]:
+    """Return the values in the project's `.env` files, which a session knows only once they are read, by name."""
+    found: dict[str, str] = {}
+    for path in Path(root).glob(".env*"):
+        if is_secret_path(path.name) and path.is_file():
+            with suppress(OSError):
+                for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                    name, _, value = line.strip().removeprefix("export ").partition("=")
+                    found[f"{name.strip()} in {path.name}"] = value.strip().strip("\"'")
+    return found

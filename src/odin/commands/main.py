@@ -5,6 +5,7 @@ The prompt of `odin -p` is its argument, and below it the text that is piped to 
 
 import argparse
 import asyncio
+import contextlib
 import errno
 import gc
 import importlib
@@ -157,15 +158,6 @@ def _run_prompt(argv: list[str]) -> int:
         return 0
     if not args.headless and args.prompt and "--" not in argv:
         _refuse_mistyped_command(args.prompt, argv)
-    if not args.debug:
-        return _run_parsed(args)
-    from odin.app.debug_log import open_debug_log
-
-    with open_debug_log(args.debug, os.path.realpath(args.cwd or get_current_folder()), os.environ):
-        return _run_parsed(args)
-
-
-def _run_parsed(args: argparse.Namespace) -> int:
     for name in REPORTED_FLAGS:
         if getattr(args, name.lstrip("-").replace("-", "_")):
             write_message(f"{name} is ignored: Odin does not support it yet.")
@@ -185,12 +177,22 @@ def _run_parsed(args: argparse.Namespace) -> int:
     options = _build_options(args)
     if streaming and args.output_format != "stream-json":
         raise UsageError("--input-format stream-json requires --output-format stream-json.")
-    if not args.headless and not streaming and args.output_format == "text":
-        return _run_interactive(args, options)
-    if args.output_format == "stream-json":
-        text = to_valid_unicode(args.prompt or "") if streaming else read_prompt(args.prompt)
-        return asyncio.run(_run_json_stream(args, options, streaming, text))
-    return asyncio.run(_print_answer(args, options, read_prompt(args.prompt)))
+    is_interactive = not args.headless and not streaming and args.output_format == "text"
+    # A prompt on the command line whose answer goes to a file or pipe is a single prompt, not a conversation.
+    if is_interactive and not _is_at_terminal():
+        is_interactive = sys.stdin.isatty() and sys.stderr.isatty() and not args.prompt
+    text = to_valid_unicode(args.prompt or "") if is_interactive or streaming else read_prompt(args.prompt)
+    with contextlib.ExitStack() as stack:
+        if args.debug:
+            from odin.app.debug_log import open_debug_log
+
+            cwd = os.path.realpath(args.cwd or get_current_folder())
+            stack.enter_context(open_debug_log(args.debug, cwd, os.environ))
+        if is_interactive:
+            return _run_interactive(args, options)
+        if args.output_format == "stream-json":
+            return asyncio.run(_run_json_stream(args, options, streaming, text))
+        return asyncio.run(_print_answer(args, options, text))
 
 
 def _refuse_mistyped_command(word: str, argv: list[str]) -> None:
@@ -359,10 +361,7 @@ def _is_at_terminal() -> bool:
 
 
 def _run_interactive(args: argparse.Namespace, options: Options) -> int:
-    """Run the terminal app or plain mode, or answer a single prompt where there is no terminal to type in."""
-    # A prompt on the command line whose answer goes to a file or pipe is a single prompt, not a conversation.
-    if not (_is_at_terminal() or (sys.stdin.isatty() and sys.stderr.isatty() and not args.prompt)):
-        return asyncio.run(_print_answer(args, options, read_prompt(args.prompt)))
+    """Run the terminal app or plain mode."""
     settings = load(options.cwd or get_current_folder(), os.environ, trust=options.trust).tui
     if _is_plain(args, settings):
         if not options.trust:
