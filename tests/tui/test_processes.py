@@ -39,6 +39,19 @@ async def test_a_process_is_listed_followed_and_stopped(open_app: OpenApp, works
         assert "The user stopped the background process spawn-1 (watcher)." in stage.server.requests[-1].body.decode()
 
 
+async def test_the_list_has_the_state_of_each_process_in_100_columns(open_app: OpenApp) -> None:
+    runs = {"sleep 1000": "watcher of everything that happens here", "exit 3": "a build of the whole project"}
+    spawns = [call("Spawn", {"command": command, "description": name}) for command, name in runs.items()]
+    async with open_app([*spawns, say("Running.")], size=(100, 30), yes=True) as stage:
+        await stage.send("go")
+        await stage.shows("Running.", "failed with exit code 3")
+        await stage.send("/ps")
+        await stage.until(lambda: isinstance(stage.app.screen, ProcessesDialog))
+        await stage.shows("…  running · ", "…  exit code 3 · ", "It has printed nothing yet.")
+        await stage.press("down")
+        await stage.shows("failed with exit code 3 after", "It printed nothing.")
+
+
 async def test_the_unfolded_card_of_a_running_process_shows_its_output(open_app: OpenApp) -> None:
     spawn = call("Spawn", {"command": "echo hello from the server; sleep 1000", "description": "server"})
     async with open_app([spawn, say("Running.")], yes=True) as stage:

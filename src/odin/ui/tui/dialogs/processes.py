@@ -8,6 +8,7 @@ from rich.text import Text
 
 from odin.core.call_events import SpawnFinished, SpawnListening, SpawnStarted
 from odin.core.client import ProcessRecord
+from odin.core.format import format_duration
 from odin.core.op import ControlProcess
 from odin.ui.slash_commands.processes import NO_PROCESSES, describe_port, describe_process, find_process
 from odin.ui.terminal import escape_hidden
@@ -41,8 +42,10 @@ class ProcessesDialog(PickerDialog[ProcessRecord]):
         styles = {"running": colors.accent, "failed": colors.bad, "timed_out": colors.bad}
         line = Text().append(f"{'▶' if item.status == 'running' else '■'} ", styles.get(item.status, colors.dim))
         line.append(f"{item.id} {escape_hidden(item.description or item.command)}", colors.text)
+        has_code = item.status in ("finished", "failed") and item.code >= 0
+        state = f"exit code {item.code}" if has_code else item.status.replace("_", " ")
         ports = (describe_port(item.id, port, url) for port, url in item.urls.items())
-        return line, (describe_process(item), *ports)
+        return line, (state, *ports, format_duration(item.seconds))
 
     async def describe(self, item: ProcessRecord) -> Text:
         return await _write_output(self.odin, self.palette, item)
@@ -90,5 +93,6 @@ async def _write_output(app: SessionApp, colors: Palette, record: ProcessRecord)
     text.append(f"{describe_process(record)}\n", colors.dim)
     for port, url in record.urls.items():
         text.append(f"{describe_port(record.id, port, url)}\n", colors.accent if url else colors.dim)
-    text.append(sanitize(output.text).rstrip() or "It has printed nothing yet.", colors.text)
+    nothing = "It has printed nothing yet." if record.status == "running" else "It printed nothing."
+    text.append(sanitize(output.text).rstrip() or nothing, colors.text)
     return text
