@@ -207,6 +207,7 @@ async def test_a_moved_command_keeps_its_view_until_it_ends(
 ) -> None:
     command = "sh wait.sh; echo new >made.txt; rm old.txt"
     (workspace / "old.txt").write_text("old")
+    (workspace / ".env").write_text("TOKEN=hunter2hunter2\n")
     talk = await start([run(command), run("cat other.txt"), say("Meanwhile."), say("I see.")], **ASKING)
     talk.answers = [AnswerPermission("", kept)]
     (workspace / "other.txt").write_text("other")
@@ -220,7 +221,10 @@ async def test_a_moved_command_keeps_its_view_until_it_ends(
     assert (await talk.until_end("spawn-1-ended")).text == "I see."
     what = "created made.txt; deleted old.txt"
     told = f"[The user kept: {what}.]" if kept else f"[The user discarded: {what}. The project is unchanged.]"
-    assert told in talk.all(TurnStarted)[-1].text
+    report = talk.all(TurnStarted)[-1].text
+    assert told in report
+    hidden = "[It could not read .env, which may contain secrets"
+    assert (hidden in result.text, hidden in report) == (True, False), "once is enough"
     assert (workspace / "made.txt").exists() is kept
     assert (workspace / "old.txt").exists() is not kept
     assert (await talk.client.read_process("spawn-1")).text == "begun\ndone\n"

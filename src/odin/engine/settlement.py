@@ -86,8 +86,9 @@ class Settlement:
         if output.blocked:
             outcome = await self._offer_more_access(output)
         if output.layer is None:
-            searches = _SEARCH.search(self._call.target.command) is not None
-            return self._tell_hidden(outcome) if searches and isinstance(outcome, ToolOutput) else outcome
+            # Of a command that goes on in the background it is told here, not in its report.
+            tells = _SEARCH.search(self._call.target.command) or (output.asynchronous and self._context.profile.view)
+            return self._tell_hidden(outcome) if tells and isinstance(outcome, ToolOutput) else outcome
         if isinstance(outcome, Rerun):
             drop_layer(output.layer)
             return outcome
@@ -123,7 +124,8 @@ class Settlement:
         approves_all = policy.yes or policy.permission_mode == "bypassPermissions"
         root, hidden = self._context.root, self._context.profile.hidden
         effects = await read_command_effects(layer, root, makes_repositories=approves_all, hidden=hidden)
-        output = self._tell_hidden(replace(output, layer=None))
+        output = replace(output, layer=None)
+        output = output if self._late_turn else self._tell_hidden(output)
         after, keeps = self._call.decision.after, get_mode_spec(self._scope.mode).allows_changes
         silent = effects.silent if keeps and not cut_off else ()
         if after != "apply":
