@@ -350,7 +350,8 @@ async def test_views_of_a_resumed_session_agree_and_a_prompt_continues_an_idle_t
         async with open_app(server=server, size=(140, 40)) as stage:
             await stage.send("go")
             await stage.shows("It is started.", "1 agent working")
-            await stage.until(lambda: len(server.requests) == 3)
+            await stage.press("shift+tab")
+            await stage.shows("Counting sheep")
         (log,) = home.glob(".local/state/odin/sessions/*/*/main.jsonl")
         if killed:  # as if it had been killed before it could record the ends
             lines = log.read_bytes().splitlines(keepends=True)
@@ -364,7 +365,9 @@ async def test_views_of_a_resumed_session_agree_and_a_prompt_continues_an_idle_t
             await stage.press("shift+tab")
             await stage.shows("to general-1", "idle; your next prompt continues it")
             await stage.press("shift+tab", "ctrl+c")
-            await stage.send("/focus general-1")
+            await stage.type("/focus ge")
+            await stage.shows("› general-1", "job a")
+            await stage.press("tab", "enter")
             await stage.shows("to general-1")
             await stage.send("count on")
             await stage.shows("✓ general-2 job a  completed", "Continued by general-2.", "I read it.")

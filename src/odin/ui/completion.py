@@ -9,6 +9,7 @@ from msgspec import Struct
 from odin.core.client import AgentSummary, CustomCommand, SubAgentRecord
 from odin.core.provider import EFFORTS
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command
+from odin.core.team import TaskRecord
 
 EXACT_PART_SCORE = 50_000
 """Scores from here on mean that the text contains every word literally."""
@@ -148,21 +149,23 @@ def is_command(text: str, custom: Sequence[CustomCommand]) -> bool:
 
 
 def complete_argument(
-    target: CompletionTarget, agents: Sequence[AgentSummary] = (), live: Sequence[SubAgentRecord] = ()
+    target: CompletionTarget, agents: Sequence[AgentSummary] = (), team: Sequence[SubAgentRecord | TaskRecord] = ()
 ) -> list[CompletionItem]:
     """Return the arguments of a command that match, best first.
 
-    `agents` are those that /role can name, `live` the sub-agents that /focus and /loop can name.
+    `agents` are those that /role can name, `team` the sub-agents that /focus can name, and /loop if they are live.
     """
     command = find_slash_command(target.command)
     name = command.name if command is not None else ""
     words = dict.fromkeys(_ARGUMENT_WORDS.get(name, ()), "")
+    live = {agent.id: agent.description for agent in team if isinstance(agent, SubAgentRecord)}
     if name == "role":
         words = {agent.name: agent.description for agent in agents if agent.is_role}
     elif name == "focus":
-        words = {**{agent.id: agent.description for agent in live}, "main": "The main agent."}
+        idle = {task.agent: task.description for task in team if isinstance(task, TaskRecord)}
+        words = {**live, **idle, "main": "The main agent."}
     elif name == "loop":
-        words |= {f"@{agent.id}": agent.description for agent in live}
+        words |= {f"@{agent}": about for agent, about in live.items()}
     scored = [(score, word) for word in words if (score := score_match(target.letters, word))]
     return [
         CompletionItem(word, word, help=words[word], is_runnable=not word.startswith("@"))

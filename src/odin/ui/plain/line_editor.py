@@ -31,6 +31,7 @@ from odin.ui.completion import (
 )
 from odin.ui.plain.keyboard import Keyboard
 from odin.ui.plain.prompt_session import TerminalOutput, make_prompt_session
+from odin.ui.slash_commands.agents import list_team
 from odin.ui.terminal import discard_typed, escape_control, escape_hidden, measure_width, shorten, wrap_words
 
 _MAX_FILES = 20
@@ -307,8 +308,8 @@ async def _find_items(client: Client, target: CompletionTarget) -> Sequence[Comp
     with contextlib.suppress(OdinError, OSError):
         if target.kind == "argument":
             agents = await client.list_agents() if target.command == "role" else ()
-            live = (await client.snapshot()).sub_agents if target.command in ("focus", "loop") else ()
-            return complete_argument(target, agents, live)
+            team = await list_team(client) if target.command in ("focus", "loop") else ()
+            return complete_argument(target, agents, team)
         if target.kind == "command":
             return complete_command(target.letters, await client.list_commands())
         for pause in (*_RETRY_DELAYS_S, 0.0):

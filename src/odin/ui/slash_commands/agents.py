@@ -69,6 +69,12 @@ def list_left_tasks(snapshot: Snapshot) -> list[TaskRecord]:
     return [task for task in snapshot.tasks if not task.is_ended and task.agent not in live]
 
 
+async def list_team(client: Client) -> tuple[SubAgentRecord | TaskRecord, ...]:
+    """Return what `/focus` can name: the live sub-agents, and the tasks that can be continued."""
+    snapshot = await client.snapshot()
+    return (*snapshot.sub_agents, *list_left_tasks(snapshot))
+
+
 async def find_focus(client: Client, name: str) -> str:
     """Return the agent that `/focus NAME` means: a live one, or the last of a task that can be continued.
 

@@ -17,6 +17,7 @@ from textual.widget import Widget
 
 from odin.core.client import AgentSummary, Client, CustomCommand, SubAgentRecord
 from odin.core.errors import OdinError
+from odin.core.team import TaskRecord
 from odin.ui.completion import (
     CompletionItem,
     CompletionTarget,
@@ -26,6 +27,7 @@ from odin.ui.completion import (
     is_command,
     make_file_items,
 )
+from odin.ui.slash_commands.agents import list_team
 from odin.ui.terminal import escape_hidden, measure_width, shorten
 from odin.ui.tui.palette import get_theme
 
@@ -171,7 +173,7 @@ class ComposerCompleter:
         self._command_task: asyncio.Task[None] | None = None
         self._custom_commands: Sequence[CustomCommand] = ()
         self._agents: Sequence[AgentSummary] = ()
-        self._live_agents: Sequence[SubAgentRecord] = ()
+        self._team: Sequence[SubAgentRecord | TaskRecord] = ()
         self.target: CompletionTarget | None = None
 
     def enter_session(self, client: Client) -> None:
@@ -210,7 +212,7 @@ class ComposerCompleter:
     def _match_locally(self, target: CompletionTarget) -> Sequence[CompletionItem]:
         if target.kind == "command":
             return complete_command(target.letters, self._custom_commands)
-        return complete_argument(target, self._agents, self._live_agents)
+        return complete_argument(target, self._agents, self._team)
 
     async def _find_files(self, letters: str) -> None:
         """Show matching files now, and again as the path index grows."""
@@ -223,16 +225,16 @@ class ComposerCompleter:
             await asyncio.sleep(pause)
 
     def _refresh_commands(self) -> None:
-        """Reload the custom commands, which can change while the app runs, the roles and the live agents."""
+        """Reload the custom commands, which can change while the app runs, the roles and the sub-agents."""
         if self._command_task is None or self._command_task.done():
             self._command_task = asyncio.create_task(self._load_commands())
 
     async def _load_commands(self) -> None:
-        known = (self._live_agents, self._agents, self._custom_commands)
-        self._live_agents = await self._query(_list_live_agents)
+        known = (self._team, self._agents, self._custom_commands)
+        self._team = await self._query(list_team)
         self._agents = await self._query(lambda client: client.list_agents())
         self._custom_commands = await self._query(lambda client: client.list_commands())
-        is_new = known != (self._live_agents, self._agents, self._custom_commands)
+        is_new = known != (self._team, self._agents, self._custom_commands)
         if is_new and self.target is not None and self.target.kind != "file":
             self._offer(self._match_locally(self.target), again=True)
 
@@ -246,7 +248,3 @@ class ComposerCompleter:
         if self._file_task is not None:
             self._file_task.cancel()
             self._file_task = None
-
-
-async def _list_live_agents(client: Client) -> tuple[SubAgentRecord, ...]:
-    return (await client.snapshot()).sub_agents
