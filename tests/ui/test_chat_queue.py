@@ -252,6 +252,22 @@ def test_ctrl_c_clears_the_line_before_it_stops_the_turn(workspace: Path) -> Non
         assert "a draft" in server.requests[1].body.decode()
 
 
+def test_two_quick_ctrl_c_clear_the_line_and_stop_the_turn(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("Never.").stall()]) as server,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("count\n")
+        server.wait_for(1)
+        terminal.type("a draft")
+        terminal.see("a draft")
+        terminal.type("\x03\x03")
+        terminal.see("Interrupted.\r\nedit> ")
+        terminal.type("\x04")
+        assert terminal.wait_for_exit()[0] == 130
+
+
 def test_continue_resumes_an_interrupted_turn(workspace: Path) -> None:
     with (
         ScriptedServer([say("Never.").stall(), say("On.")]) as server,

@@ -6,7 +6,6 @@ The first signal interrupts the turn; the second one stops waiting for it.
 import asyncio
 import signal
 from _signal import signal as set_signal_handler  # pyright: ignore  (no types; see `StopSignals.__enter__`)
-from collections.abc import Callable
 from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
@@ -134,24 +133,14 @@ class StopSignals:
     """A context manager in which SIGINT, SIGTERM and SIGHUP interrupt the session; `code` is then the exit code.
 
     Only the owner of the process, the command line, handles signals (`owns_process`): the process may have other
-    sessions and other clients of this one. Queued prompts are paused. `on_exit` installs the next signal handlers, so
-    that a signal never finds none. `on_interrupt` may handle SIGINT otherwise; it then returns True.
+    sessions and other clients of this one. Another owner, plain mode, calls `stop`. Queued prompts are paused.
 
     `requested` is done at the first signal; `abandoned` when there is nothing left to wait for.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        on_exit: Callable[[], None] | None = None,
-        on_interrupt: Callable[[], bool] | None = None,
-        *,
-        owns_process: bool,
-    ) -> None:
+    def __init__(self, client: Client, *, owns_process: bool) -> None:
         self._client = client
         self._owns_process = owns_process
-        self._on_exit = on_exit
-        self._on_interrupt = on_interrupt
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._previous: dict[int, Any] = {}
@@ -170,11 +159,8 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._on_exit is not None:
-            self._on_exit()
-        else:
-            for number, handler in self._previous.items():
-                set_signal_handler(number, signal.SIG_DFL if handler is None else handler)
+        for number, handler in self._previous.items():
+            set_signal_handler(number, signal.SIG_DFL if handler is None else handler)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -183,8 +169,6 @@ class StopSignals:
         self._loop.call_soon_threadsafe(self.stop, code)
 
     def stop(self, code: int) -> None:
-        if code == EXIT_INTERRUPTED and self._on_interrupt is not None and self._on_interrupt():
-            return
         if self.code:
             self._abandon()
             return

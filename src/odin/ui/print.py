@@ -42,17 +42,14 @@ _HEAD_START_S = 0.02
 class StartedTurn(Struct, frozen=True):
     """A turn of plain mode, which is already running.
 
-    `on_event` also receives the events; `on_finish` installs the signal handlers for after the turn. On Ctrl-C
-    `on_interrupt` is called first; if it returns True, the turn continues. Warnings of the session are printed with its
-    `first` turn.
+    `on_event` also receives the events; `stopping` stops it. Warnings of the session are printed with its `first` turn.
     """
 
     events: AsyncIterator[Envelope]
     keyboard: "Keyboard"
     answer: "StreamedAnswer"
     on_event: Callable[[Envelope], None]
-    on_finish: Callable[[], None]
-    on_interrupt: Callable[[], bool]
+    stopping: StopSignals
     dialogs: "TerminalDialogs"
     first: bool = True
 
@@ -183,9 +180,7 @@ class _TurnRun:
         If a headless turn has delegated work, wait for it and return the end of the turn that reads its result.
         """
         started = self._started
-        on_exit = started.on_finish if started is not None else None
-        on_interrupt = started.on_interrupt if started is not None else None
-        with StopSignals(self._client, on_exit, on_interrupt, owns_process=self._owns_process) as stopping:
+        with started.stopping if started else StopSignals(self._client, owns_process=self._owns_process) as stopping:
             watches = (stopping.handle_event, on_event) if on_event is not None else (stopping.handle_event,)
             events = started.events if started is not None else self._client.stream_events()
             if started is None:

@@ -135,9 +135,6 @@ class PlainNotifier:
 
 _INTRODUCTION_STYLES: tuple[TextStyle | None, ...] = ("bold", None, "dim")
 START_HINT = "Type a prompt. /help lists commands; Ctrl-D exits."
-_SAME_PRESS_S = 0.05
-"""During a turn both its handler and that of the loop get the signal; the second one comes this soon."""
-
 _PRESS_AGAIN = "Press Ctrl-C again or Ctrl-D to exit."
 _EXIT_WORDS = ("/exit", "/quit", "exit", "quit")
 _SIGNAL_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -159,8 +156,7 @@ class _PlainRepl:
         self._keyboard = self._make_keyboard()
         self._err = self._keyboard.err
         self._sender = PromptSender(self._keyboard)
-        self._cleared_until = 0.0
-        self._turns = TurnView(self._keyboard, self._observe, self._install_signals, self._clear_or_interrupt_focused)
+        self._turns = TurnView(self._keyboard, self._observe)
         self._agent_lines = AgentLines()
         self._is_leaving = False
         self._busy_agents: set[str] = set()
@@ -199,7 +195,9 @@ class _PlainRepl:
         tasks = [self._loop.create_task(work) for work in (self._follow(), self._work(first, draft))]
         for task in tasks:
             task.add_done_callback(self._report_failure)
-        self._install_signals()
+        self._loop.add_signal_handler(signal.SIGINT, self._handle_interrupt)
+        for number, code in _SIGNAL_CODES.items():
+            self._loop.add_signal_handler(number, self._leave, code)
         self._loop.add_signal_handler(signal.SIGCONT, self._keyboard.resume)
         self._keyboard.open()
         try:
@@ -231,20 +229,22 @@ class _PlainRepl:
 
     # --- signals ---
 
-    def _install_signals(self) -> None:
-        """Handle signals between turns; a running turn installs its own handlers."""
-        self._loop.add_signal_handler(signal.SIGINT, self._handle_interrupt)
-        for number, code in _SIGNAL_CODES.items():
-            self._loop.add_signal_handler(number, self._leave, code)
-
     def _handle_interrupt(self) -> None:
         """Handle Ctrl-C: clear the line, else stop what runs, else close the session list, else exit.
 
-        Exiting takes two: the first may have been meant for a turn that just ended.
+        A focused sub-agent that works is stopped alone. Exiting takes two: the first may have been meant for a turn
+        that just ended.
         """
-        if self._done.done() or self._commands.stop_following() or self._clear_or_interrupt_focused():
+        agent = self._commands.agent
+        if self._done.done() or self._commands.stop_following():
             return
-        if self._sender.expects_turn or self._commands.user_shell.is_running:
+        if self._keyboard.text and not self._keyboard.is_held:
+            self._keyboard.clear_text()
+        elif agent and agent in self._busy_agents:
+            self._start_side_task(self._client.submit(Interrupt(agent=agent)))
+        elif self._turns.stopping is not None:
+            self._turns.stopping.stop(EXIT_INTERRUPTED)
+        elif self._sender.expects_turn or self._commands.user_shell.is_running:
             self._start_side_task(self._client.submit(Interrupt(alone=not self._sender.expects_turn)))
         elif self._commands.compaction.is_running:
             self._start_side_task(self._commands.cancel_compaction())
@@ -255,19 +255,6 @@ class _PlainRepl:
         else:
             self._ending = True
             write_line(self._err, _PRESS_AGAIN)
-
-    def _clear_or_interrupt_focused(self) -> bool:
-        """Clear the line, else interrupt the focused sub-agent if it works; False if Ctrl-C is for something else."""
-        if self._keyboard.text and not self._keyboard.is_held:
-            self._keyboard.clear_text()
-            self._cleared_until = self._loop.time() + _SAME_PRESS_S
-        if self._loop.time() < self._cleared_until:
-            return True
-        agent = self._commands.agent
-        if not agent or agent not in self._busy_agents:
-            return False
-        self._start_side_task(self._client.submit(Interrupt(agent=agent)))
-        return True
 
     async def _leave_or_ask(self) -> None:
         """Exit; while sub-agents work, say so first and exit only if the user repeats it."""
@@ -315,7 +302,7 @@ class _PlainRepl:
                     self._sender.expects_turn = False
                     if not self._done.done():  # else leaving has interrupted the turn
                         self.code = code
-                    if code in (*_SIGNAL_CODES.values(), EXIT_READER_GONE, OutputFailed.exit_code):
+                    if code in (EXIT_READER_GONE, OutputFailed.exit_code):
                         self._leave(code)
                     self._keyboard.show()
                     if self._execution:

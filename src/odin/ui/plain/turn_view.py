@@ -7,6 +7,7 @@ from odin.core.client import Client
 from odin.core.event import Envelope, TurnStarted
 from odin.core.op import Prompt
 from odin.core.timeline import get_source
+from odin.ui.exit import StopSignals
 from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.plain.keyboard import Keyboard
 from odin.ui.plain.turn_output import StreamedAnswer
@@ -17,24 +18,16 @@ from odin.ui.terminal import escape_hidden, get_terminal_size, shorten, write_li
 class TurnView:
     """Shows turns. `prompt_on_screen` is the ID of the prompt that is still visible as it was typed.
 
-    `on_event` also receives the events of the turn; `on_finish` installs the signal handlers for after it;
-    `on_interrupt` may handle Ctrl-C otherwise.
+    `on_event` also receives the events of the turn; `stopping` stops the turn that is shown.
     """
 
-    def __init__(
-        self,
-        keyboard: Keyboard,
-        on_event: Callable[[Envelope], None],
-        on_finish: Callable[[], None],
-        on_interrupt: Callable[[], bool],
-    ) -> None:
+    def __init__(self, keyboard: Keyboard, on_event: Callable[[Envelope], None]) -> None:
         self.prompt_on_screen = ""
         self.is_first_turn = True
+        self.stopping: StopSignals | None = None
         self._keyboard = keyboard
         self._answer = StreamedAnswer(sys.stdout, keyboard)
         self._on_event = on_event
-        self._on_finish = on_finish
-        self._on_interrupt = on_interrupt
 
     async def show(
         self,
@@ -48,24 +41,23 @@ class TurnView:
         if started.text and started.id != self.prompt_on_screen:
             is_mail = get_source(started) == "mail"
             self.show_prompt("mail: " if is_mail else f"{started.mode.removesuffix('_mode')}> ", started.body)
+        self.stopping = StopSignals(client, owns_process=False)
         code = await run_text(
             client,
             Prompt(started.id, started.text, started.mode),
             out=sys.stdout,
             err=self._keyboard.err,
-            owns_process=True,
             started=StartedTurn(
                 _prepend(envelope, events),
                 self._keyboard,
                 self._answer,
                 self._on_event,
-                self._on_finish,
-                self._on_interrupt,
+                self.stopping,
                 dialogs,
                 self.is_first_turn,
             ),
         )
-        self.is_first_turn = False
+        self.is_first_turn, self.stopping = False, None
         return code
 
     def show_prompt(self, before: str, prompt: str) -> None:
