@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.testing import ScriptedServer, call, say
+from odin.testing import ScriptedServer, Turn, call, say
 from tests.sandbox.processes import wait_until
 from tests.ui.pseudo_terminal import PseudoTerminal, open_terminal
 
@@ -162,21 +162,87 @@ def test_export_and_session_list_work_during_a_turn(workspace: Path) -> None:
         assert not any("/export" in request.body.decode() for request in server.requests)
 
 
-def test_permission_request_takes_the_keyboard_and_restores_the_draft(workspace: Path) -> None:
+TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="asked")
+COLOR = {"header": "Color", "text": "Which?", "options": [{"label": "Red"}]}
+QUESTION = call("Question", {"questions": [COLOR]}, id="asked")
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+@pytest.mark.parametrize(
+    ("asked", "begun", "rest", "prompt", "wait", "told"),
+    [
+        (TOUCH, "please say ", "yes\n", "please say yes", "say why not: ", "discarded: created made"),
+        (TOUCH, "y", "\n", "y", "say why not: ", "discarded: created made"),
+        (QUESTION, "who is that", "\n", "who is that", "Ctrl-D cancels): ", "Color: n"),
+    ],
+    ids=["words", "letter", "question"],
+)
+def test_a_line_begun_before_a_request_is_a_prompt(
+    workspace: Path, term: str, asked: Turn, begun: str, rest: str, prompt: str, wait: str, told: str
+) -> None:
     gate = threading.Event()
-    command = call("ExecuteCommand", {"command": "touch made"})
     with (
-        ScriptedServer([command.hold(gate), say("Done."), say("Two.")]) as server,
+        ScriptedServer([asked.hold(gate), say("Done."), say("Two.")]) as server,
+        open_terminal(cwd=workspace, env={**server.env("anthropic"), "TERM": term}, with_stdout=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("go\n")
+        server.wait_for(1)
+        terminal.type(begun)
+        terminal.see(f"\r\n{begun}" if term == "dumb" else f"edit> {begun}")
+        gate.set()
+        terminal.see("Enter sends your line first; ")
+        terminal.type(rest)
+        terminal.see(wait)
+        assert len(server.requests) == 1, "nothing is answered yet"
+        terminal.type("n\n")
+        terminal.see(f"Queued #1: {prompt}")
+        terminal.see("Two.")
+        exit_chat(terminal)
+        assert told in server.requests[1].results["asked"]
+        assert prompt in str(server.requests[2].messages[-1])
+    assert not (workspace / "made").exists()
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_ctrl_c_clears_the_line_for_a_request(workspace: Path, term: str) -> None:
+    gate = threading.Event()
+    with (
+        ScriptedServer([TOUCH.hold(gate), say("Done.")]) as server,
+        open_terminal(cwd=workspace, env={**server.env("anthropic"), "TERM": term}, with_stdout=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("go\n")
+        server.wait_for(1)
+        terminal.type("never mi")
+        terminal.see("never mi")
+        gate.set()
+        terminal.see("Enter sends your line first; ")
+        terminal.type("\x03")
+        terminal.see("say why not: ")
+        terminal.type("y\n")
+        terminal.see("Done.")
+        exit_chat(terminal)
+        assert len(server.requests) == 2
+    assert (workspace / "made").exists()
+
+
+def test_tab_sets_the_line_aside_for_a_request(workspace: Path) -> None:
+    gate = threading.Event()
+    with (
+        ScriptedServer([TOUCH.hold(gate), say("Done."), say("Two.")]) as server,
         open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("go\n")
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         terminal.type("half a li")
         terminal.see("edit> half a li")
         terminal.type("\x12zz")  # a search in the history ends, too
         terminal.see("I-search backward: zz")
         gate.set()
+        terminal.see("Tab answers now.")
+        terminal.type("\t")
         terminal.see("say why not: ")
         terminal.type("y\n")
         terminal.see("Done.")
@@ -186,6 +252,28 @@ def test_permission_request_takes_the_keyboard_and_restores_the_draft(workspace:
         exit_chat(terminal)
         assert "half a line" in server.requests[2].body.decode()
     assert (workspace / "made").exists()
+
+
+def test_request_waits_until_the_editor_is_closed(workspace: Path) -> None:
+    gate = threading.Event()
+    editor = "sh -c 'echo opened; until [ -e close ]; do sleep 0.02; done; echo written >\"$0\"; echo closed'"
+    with (
+        ScriptedServer([TOUCH.hold(gate), say("Done."), say("Two.")]) as server,
+        open_terminal(cwd=workspace, env={**server.env("anthropic"), "VISUAL": editor}, with_stdout=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("go\n")
+        server.wait_for(1)
+        terminal.type("/editor\n")
+        terminal.see("opened")
+        gate.set()
+        terminal.wait_for_bytes(b"? needs you")
+        (workspace / "close").touch()
+        terminal.see("say why not: ")
+        assert terminal.shown.index("closed") < terminal.shown.index("Odin asks: ")
+        terminal.type("n\n")
+        terminal.see("Two.")
+        exit_chat(terminal)
 
 
 def test_sigterm_during_a_turn_keeps_the_queue_for_the_next_start(workspace: Path) -> None:

@@ -267,6 +267,20 @@ def discard_typed(fd: int) -> None:
     termios.tcflush(fd, termios.TCIFLUSH)
 
 
+def take_typed(fd: int) -> str:
+    """Return what is typed of a line that the terminal still edits. It can no longer be erased."""
+    import termios
+
+    before, now = termios.tcgetattr(fd), termios.tcgetattr(fd)
+    now[3] &= ~termios.ICANON
+    now[6][termios.VMIN] = now[6][termios.VTIME] = 0
+    termios.tcsetattr(fd, termios.TCSANOW, now)
+    try:
+        return os.read(fd, 65536).decode(errors="replace")
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
 async def read_line(fd: int) -> str:
     """Read a line; "" if the terminal is closed."""
     line = b""

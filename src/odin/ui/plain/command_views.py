@@ -51,6 +51,7 @@ KEY_LINES = (
     "Left, Right, Home, End, Ctrl-A and Ctrl-E move; Ctrl-W deletes a word, Ctrl-U and Ctrl-K the line before or after "
     "the cursor.",
     "Ctrl-C clears the line, else stops the turn of the agent you talk to; twice it exits, as does Ctrl-D.",
+    "If Odin asks while you write: Enter sends your line first, Tab answers now and keeps your line.",
     "Ctrl-Z suspends Odin; fg resumes it.",
 )
 UNAVAILABLE_SENTENCES = {

@@ -80,8 +80,11 @@ class TerminalDialogs:
 
     async def _ask(self, ask: Interaction) -> None:
         """Ask until the session accepts the answer. It may refuse one, such as a rule with a syntax error."""
+        from odin.ui.permission_text import format_headline
         from odin.ui.plain.dialogs import ask_user
 
+        if not is_in_background(self._tty.fd):
+            await self._tty.wait_for_line(f"{'' if ask.agent else 'Odin asks: '}{format_headline(ask)}")
         self._holder.hold()
         try:
             while True:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TextIO, cast
 
 from odin.ui.plain.tty import Tty
-from odin.ui.terminal import write_text
+from odin.ui.terminal import take_typed, wrap_words, write_text
 
 
 class Keyboard(Tty):
@@ -24,6 +24,8 @@ class Keyboard(Tty):
         self.line_stays = False
         self._get_label = get_label
         self._take = take
+        self._begun = ""
+        self._line_ended: asyncio.Future[bool] | None = None
         self._held = 0
         self._deferred = ""
         self._is_shown = False
@@ -36,7 +38,7 @@ class Keyboard(Tty):
     @property
     def text(self) -> str:
         """What is typed so far, as far as that is known."""
-        return ""
+        return self._begun
 
     def open(self) -> None:
         asyncio.get_running_loop().add_reader(self.fd, self._read)
@@ -57,13 +59,22 @@ class Keyboard(Tty):
         if not typed:
             self._stop()
             self._take(None)
-        for line in typed.splitlines():
+        self._add_typed(typed)
+
+    def _add_typed(self, typed: str) -> None:
+        *lines, self._begun = f"{self._begun}{typed}".split("\n")
+        for line in lines:
             self._finish_line(line)
 
     def _finish_line(self, line: str) -> None:
         self.line_stays = self._is_shown and not self.is_busy
         self._is_shown = False
         self._take(line)
+        self._end_line()
+
+    def _end_line(self, *, set_aside: bool = False) -> None:
+        if self._line_ended is not None and not self._line_ended.done():
+            self._line_ended.set_result(set_aside)
 
     # --- turns and dialogs ---
 
@@ -85,7 +96,7 @@ class Keyboard(Tty):
             self.draw()
 
     def draw(self) -> None:
-        self.write(self._get_label())
+        self.write(f"{self._get_label()}{self._begun}")
 
     def set_text(self, text: str) -> None:
         """Let the user edit this text and send it."""
@@ -93,7 +104,30 @@ class Keyboard(Tty):
         self.show()
 
     def clear_text(self) -> None:
-        """Move what is typed so far to the history."""
+        """Move what is typed so far to the history, if there is one."""
+        self._begun = ""
+        self.write("\n")  # the terminal has shown ^C
+        self._end_line()
+
+    async def wait_for_line(self, notice: str) -> None:
+        while self.is_held or await self._is_writing():
+            if not self.is_held:
+                self._print_notice(notice)
+            self._line_ended = asyncio.get_running_loop().create_future()
+            try:
+                if await self._line_ended:
+                    return
+            finally:
+                self._line_ended = None
+
+    async def _is_writing(self) -> bool:
+        self._add_typed(take_typed(self.fd))
+        return bool(self._begun)
+
+    def _print_notice(self, notice: str) -> None:
+        text = f"{notice} Enter sends your line first; Ctrl-C clears it."
+        label = self._get_label() if self._is_shown else ""
+        self.write(f"\n{wrap_words(text, self.get_columns())}\n{label}{self._begun}")
 
     def hold(self) -> None:
         self._held += 1
@@ -110,6 +144,7 @@ class Keyboard(Tty):
             self.print_message(deferred)
         if self._is_show_due:
             self.show()
+        self._end_line()
 
     def _start_dialog(self) -> None:
         self._is_show_due, self._is_shown = self._is_shown, False

@@ -11,7 +11,7 @@ from prompt_toolkit.application import in_terminal
 from prompt_toolkit.application.current import set_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import has_focus
+from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input.typeahead import store_typeahead
@@ -45,7 +45,7 @@ class LineEditor(Keyboard):
     """The input line at the bottom of the terminal, which is there as long as it is open.
 
     While a turn runs and nothing is typed, its progress has the line, else the right end of it. A dialog asks on the
-    same line; what was typed before comes back afterwards.
+    same line, once that is sent, cleared or set aside; what was set aside comes back afterwards.
     """
 
     def __init__(
@@ -121,6 +121,10 @@ class LineEditor(Keyboard):
         def break_line(_: KeyPressEvent) -> None:
             self._buffer.insert_text("\n")
 
+        @keys.add("tab", filter=Condition(lambda: self._line_ended is not None))
+        def set_aside(_: KeyPressEvent) -> None:
+            self._end_line(set_aside=True)
+
         @keys.add("c-d", filter=is_line)
         def close(_: KeyPressEvent) -> None:
             if self._buffer.text:
@@ -138,7 +142,7 @@ class LineEditor(Keyboard):
             self.write(f"{self._question}{escape_control(text)}\n")
             self._finish_question(f"{text}\n")
         elif not self.is_held:
-            if self._is_shown and not self.is_busy:
+            if (self._is_shown and not self.is_busy) or self._line_ended is not None:
                 self.write(f"{self._format_sent(text)}\n")
             self._buffer.reset(append_to_history=bool(text.strip()))
             self._finish_line(text)
@@ -153,6 +157,7 @@ class LineEditor(Keyboard):
     def clear_text(self) -> None:
         self._buffer.reset(append_to_history=True)
         self.draw()
+        self._end_line()
 
     def set_text(self, text: str) -> None:
         self._draft = Document(text)
@@ -161,6 +166,14 @@ class LineEditor(Keyboard):
         self.show()
 
     # --- dialogs ---
+
+    async def _is_writing(self) -> bool:
+        await asyncio.sleep(0)  # so that keys which are already pressed begin a line
+        return bool(self._buffer.text) or self._app.layout.is_searching
+
+    def _print_notice(self, notice: str) -> None:
+        text = f"{notice} Enter sends your line first; Tab answers now."
+        self.write(f"{wrap_words(text, self.get_columns())}\n")
 
     def _start_dialog(self) -> None:
         with set_app(self._app):

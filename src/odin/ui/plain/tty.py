@@ -32,6 +32,9 @@ class Tty:
         else:
             os.write(self.fd, text.encode(errors="replace"))
 
+    async def wait_for_line(self, notice: str) -> None:
+        """Print the notice and wait while a prompt is written: the rest of it would be taken for an answer."""
+
     async def ask_line(self, text: str) -> str:
         """Print the text and return the typed line with its line end; "" after Ctrl-D or if the terminal is closed.
 
