@@ -175,7 +175,7 @@ def test_closed_standard_streams_cause_no_error(workspace: Path, closed: str) ->
 
 
 def test_flag_without_effect_is_reported(run_odin: Run) -> None:
-    assert_clean_exit(run_odin("-p", "list files", "--json-schema", "{}"), 0, "--json-schema is ignored")
+    assert_clean_exit(run_odin("-p", "list files", "--add-dir", "x"), 0, "--add-dir is ignored")
 
 
 @pytest.mark.slow

@@ -119,6 +119,23 @@ async def test_cost_is_none_if_the_price_is_unknown(configure: Configure, model:
     assert result.model_usage is not None and result.model_usage[model]["costUSD"] == cost
 
 
+async def test_structured_output(configure: Configure) -> None:
+    properties = {"color": {"type": "string", "minLength": 1}}
+    form = {"type": "json_schema", "schema": {"type": "object", "properties": properties, "required": ["color"]}}
+    script = [say("Blue."), call("StructuredOutput", {"color": ""}), call("StructuredOutput", {"color": "blue"})]
+    with ScriptedServer(script) as server:
+        result = get_result(await collect(query(prompt="Go.", options=configure(server, output_format=form))))
+    assert (result.subtype, result.structured_output) == ("success", {"color": "blue"})
+    messages: list[Message] = []
+    with ScriptedServer([say("Blue.")] * 3) as server, pytest.raises(ResultError):
+        async with asyncio.timeout(30):
+            async for message in query(prompt="Go.", options=configure(server, output_format=form)):
+                messages.append(message)
+    failed = get_result(messages)
+    assert (failed.subtype, failed.result) == ("error_max_structured_output_retries", "Blue.")
+    assert failed.structured_output is None
+
+
 async def test_only_the_chosen_skills_are_offered(configure: Configure, home: Path) -> None:
     for name in ("pdf", "xls"):
         write_skill(home / ".claude/skills", name)

@@ -171,6 +171,7 @@ class Session:
         self._open_lock = asyncio.Lock()
         self.can_use_tool = can_use_tool
         self.include_partial = options.include_partial
+        self.output_schema = options.output_schema
 
     def query(
         self,
@@ -464,7 +465,8 @@ class Query:
         events = client.stream_events()
         reading = asyncio.get_running_loop().create_task(self._read_events(events, translator))
         try:
-            await client.submit(msgspec.structs.replace(self._prompt, mode=self._mode or info.mode))
+            options = {"mode": self._mode or info.mode, "output_schema": self._session.output_schema}
+            await client.submit(msgspec.structs.replace(self._prompt, **options))
             await asyncio.shield(reading)
         except asyncio.CancelledError:
             await self._cancel_turn(client)

@@ -232,6 +232,15 @@ async def test_delegated_tasks_are_replayed(start: Start, workspace: Path):
     assert (report.prompts, report.calls) == (1, 8)
 
 
+async def test_structured_output_is_replayed(start: Start, workspace: Path):
+    schema = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
+    calls = [call("StructuredOutput", {}), call("StructuredOutput", {"color": "blue"})]
+    talk = await start([say("Blue."), *calls])
+    await talk.client.submit(Prompt("p", "What color?", output_schema=schema))
+    assert (await talk.until_end("p")).structured_output == {"color": "blue"}
+    assert_same(await replay(await close_session(talk), workspace))
+
+
 async def test_a_denied_call_is_denied_again(start: Start, workspace: Path):
     write = call("WriteFile", {"file_path": str(workspace / "x"), "content": "x"}, id="w")
     talk = await start([write, say("Then not.")], yes=False, can_ask=True)

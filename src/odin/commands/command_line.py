@@ -101,15 +101,14 @@ commands:
 
 _EPILOG = """\
 exit codes: 0 success, 1 failure, 2 usage error, 3 checks did not pass, 4 all changes were denied,
-            69 no model could do the work, 74 output could not be written, 75 temporary failure,
-            130 interrupted, 143 terminated
+            5 no JSON that matches the schema, 69 no model could do the work,
+            74 output could not be written, 75 temporary failure, 130 interrupted, 143 terminated
 """
 
 _IGNORED_FLAGS = (
     ("--add-dir", 1),
     ("--betas", 1),
     ("--include-hook-events", 0),
-    ("--json-schema", 1),
     ("--permission-prompt-tool", 1),
     ("--session-mirror", 0),
     ("--setting-sources", 1),
@@ -120,7 +119,7 @@ _IGNORED_FLAGS = (
 )
 """Flags that agent SDKs pass and Odin ignores; rejecting them would keep those SDKs from starting Odin."""
 
-REPORTED_FLAGS = ("--add-dir", "--json-schema")
+REPORTED_FLAGS = ("--add-dir",)
 """Those of them that a person would miss, so their absence is said."""
 
 
@@ -206,6 +205,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("-V", "--version", action="store_true", help="print the version and exit")
     add("--output-format", choices=("text", "json", "stream-json"), default="text", help="output of -p (default: text)")
     add("--input-format", choices=("text", "stream-json"), default="text", help="input of -p (default: text)")
+    add("--json-schema", default="", metavar="FILE|JSON", help="with -p: print JSON that matches this schema")
     add(
         "--include-partial-messages",
         action="store_true",

@@ -229,6 +229,8 @@ def _build_options(args: argparse.Namespace) -> Options:
         )
     if args.agents:
         _check_agents(args.agents)
+    if args.json_schema and not args.headless and args.output_format == "text":
+        raise UsageError("--json-schema requires -p.")
     tools = None if args.tools in (None, "default") else tuple(split_list([args.tools]))
     return Options(
         cwd=args.cwd,
@@ -262,6 +264,7 @@ def _build_options(args: argparse.Namespace) -> Options:
         mcp_config=tuple(map(to_valid_unicode, args.mcp_config)),
         strict_mcp_config=args.strict_mcp_config,
         plugin_dirs=tuple(args.plugin_dir),
+        output_schema=_read_schema(args.json_schema) if args.json_schema else None,
     )
 
 
@@ -277,6 +280,19 @@ def _check_agents(text: str) -> None:
         raise UsageError("--agents must be a JSON object: name → description, prompt, tools and model.")
 
 
+def _read_schema(given: str) -> dict[str, Any]:
+    """Return the schema of --json-schema, which is a file or JSON."""
+    import msgspec
+
+    from odin.core.structured_output import check_schema
+
+    try:
+        is_json = given.lstrip().startswith(("{", "["))
+        return check_schema(msgspec.json.decode(to_valid_unicode(given) if is_json else Path(given).read_bytes()))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"--json-schema: cannot read the schema ({error}).", "Give a JSON file, or JSON.") from error
+
+
 async def _print_answer(args: argparse.Namespace, options: Options, text: str) -> int:
     from odin.host.manager import SessionManager
     from odin.ui.print import run_json, run_text
@@ -288,7 +304,8 @@ async def _print_answer(args: argparse.Namespace, options: Options, text: str) -
     show = run_json if args.output_format == "json" else run_text
     try:
         await _check_command(client, args.prompt or "")
-        prompt = Prompt(_make_prompt_id(), text, await _resolve_mode(args, client))
+        mode = await _resolve_mode(args, client)
+        prompt = Prompt(_make_prompt_id(), text, mode, output_schema=options.output_schema)
         return await show(
             client,
             prompt,
@@ -318,10 +335,11 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
             client,
             out=sys.stdout,
             lines_in=read_lines(sys.stdin.fileno()) if reading else None,
-            prompt=Prompt(_make_prompt_id(), text, mode) if text else None,
+            prompt=Prompt(_make_prompt_id(), text, mode, output_schema=options.output_schema) if text else None,
             include_partial=args.include_partial_messages,
             default_mode=mode,
             replay_prompts=args.replay_user_messages,
+            output_schema=options.output_schema,
             owns_process=True,
         )
     finally:

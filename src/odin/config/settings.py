@@ -622,6 +622,7 @@ class Options(Struct, frozen=True, kw_only=True):
     role: str = ""
     mcp_config: tuple[str, ...] = ()
     strict_mcp_config: bool = False
+    output_schema: dict[str, Any] | None = None
     timing: Timing = DEFAULT_TIMING
 
     def to_flags(self) -> dict[str, Any]:

@@ -116,6 +116,12 @@ class Interrupted(OdinError):
     exit_code = 130
 
 
+class OutputMismatch(OdinError):
+    """The answer still did not match the JSON schema after the last correction."""
+
+    exit_code = 5
+
+
 class Denied(OdinError):
     """Denied by a rule, a mode or the user."""
 

@@ -207,7 +207,8 @@ class TurnEnded(Event, frozen=True):
     `plan_path` is the file of the plan that the model presented last.
     `error_status`, `error_code` and `error_type` repeat what the model's API reported; `retry_after_s` is the delay it
     asked for. `verification` is set if the turn changed files of a project whose checks are known. `all_denied`: every
-    call that would have changed something was denied, in a mode in which changes are allowed.
+    call that would have changed something was denied, in a mode in which changes are allowed. `structured_output` is
+    the answer as JSON, if the prompt has an `output_schema`; `text` is the same.
     """
 
     id: str
@@ -228,6 +229,7 @@ class TurnEnded(Event, frozen=True):
     verification: Verification | None = None
     plan_path: str = ""
     all_denied: bool = False
+    structured_output: dict[str, Any] | None = None
 
     @property
     def is_blocked(self) -> bool:

@@ -17,7 +17,15 @@ def get_strictest_mode(mode: Mode, *others: Mode | None) -> Mode:
 DEFAULT_ROLE = "builder"
 
 ExitReason = Literal[
-    "end_turn", "max_turns", "error_max_budget_usd", "interrupted", "max_tokens", "aborted", "error", "loop_detected"
+    "end_turn",
+    "max_turns",
+    "error_max_budget_usd",
+    "error_max_structured_output_retries",
+    "interrupted",
+    "max_tokens",
+    "aborted",
+    "error",
+    "loop_detected",
 ]
 
 Activity = Literal[

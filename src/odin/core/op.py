@@ -15,8 +15,8 @@ class Prompt(PromptData, frozen=True, tag=True):
 
     `wait=False` raises SessionBusy instead of queueing. Without a `delivery` the configuration decides. An id that is
     already queued is rejected. Files mentioned in the text as `@path` or `@path:10-20` need not be in `attachments`. A
-    prompt that has a `display_text` is not expanded as a custom command; one with a `temperature` or `max_tokens` never
-    joins another turn.
+    prompt that has a `display_text` is not expanded as a custom command; one with a `temperature`, `max_tokens` or
+    `output_schema` never joins another turn.
     """
 
     mode: Mode = "edit_mode"

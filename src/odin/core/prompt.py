@@ -16,7 +16,8 @@ class PromptData(Struct, frozen=True, omit_defaults=True):
 
     `display_text` is what people see if the model reads something else: the custom command as typed, or a short form of
     a loop-mode prompt. `delivery` says how a queued prompt reaches the agent. `attachments` are read when the prompt
-    starts. `temperature` and `max_tokens`, the maximum tokens of one reply, apply to all requests of its turn.
+    starts. `temperature` and `max_tokens`, the maximum tokens of one reply, apply to all requests of its turn. With an
+    `output_schema`, the answer is a JSON object that matches this JSON schema.
     """
 
     id: str
@@ -28,6 +29,7 @@ class PromptData(Struct, frozen=True, omit_defaults=True):
     temperature: float | None = None
     max_tokens: int = 0
     source: PromptSource = "user"
+    output_schema: dict[str, Any] | None = None
 
     @property
     def body(self) -> str:
@@ -36,7 +38,7 @@ class PromptData(Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_options(self) -> bool:
-        return self.temperature is not None or self.max_tokens > 0
+        return self.temperature is not None or self.max_tokens > 0 or self.output_schema is not None
 
 
 P = TypeVar("P", bound=PromptData)

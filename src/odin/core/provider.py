@@ -123,10 +123,11 @@ class Request(Struct, frozen=True):
     """Everything one model request depends on.
 
     `system` is a list of blocks, because some APIs require an identity block first. `schema` asks for a JSON answer of
-    that shape. `thinking` is the reasoning budget in tokens, 0 for none; `effort` names it for APIs that take a name.
-    `images`: the model accepts images; otherwise text replaces them. `agent` is the agent that asks; it is not sent.
-    `max_output` is the most that the model can write, reasoning included; 0 if unknown. `brief`: the answer needs no
-    reasoning, so the model is told to reason as little as it can; what that needs comes on top of `max_tokens`.
+    that shape; `strict`: the API has to enforce it. `thinking` is the reasoning budget in tokens, 0 for none; `effort`
+    names it for APIs that take a name. `images`: the model accepts images; otherwise text replaces them. `agent` is the
+    agent that asks; it is not sent. `max_output` is the most that the model can write, reasoning included; 0 if
+    unknown. `brief`: the answer needs no reasoning, so the model is told to reason as little as it can; what that needs
+    comes on top of `max_tokens`.
     """
 
     model: str
@@ -143,6 +144,7 @@ class Request(Struct, frozen=True):
     service_tier: str = ""
     max_output: int = 0
     brief: bool = False
+    strict: bool = False
 
 
 class TextChunk(Struct, frozen=True, tag="text"):

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -136,6 +136,7 @@ class Agent:
         self._self_started_turns = 0
         self._self_started_ids: set[str] = set()
         self._loop: LoopController | None = None
+        self._output_schema: dict[str, Any] | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -419,6 +420,10 @@ class Agent:
         self._last_date, self._last_mode = date, mode
         context, self._context = self._context, []
         notes += [*context, *(item.text for item in self.take_notifications())]
+        by_user = not continues and prompt.id not in self._self_started_ids
+        self._self_started_ids.discard(prompt.id)
+        if by_user:  # what the agent starts by itself belongs to the last prompt
+            self._output_schema = asked.output_schema
         started = copy_prompt(
             TurnStarted,
             asked,
@@ -426,6 +431,7 @@ class Agent:
             notes=(*notes, mail.text) if mail.text else tuple(notes),
             continues=continues,
             mail=(*self._messages_by_prompt.pop(prompt.id, ()), *mail.ids),
+            output_schema=self._output_schema,
         )
 
         def fits(other: Mode) -> bool:
@@ -442,8 +448,6 @@ class Agent:
         )
         cwd, root = self._deps.environment.cwd, self._deps.root
         scope = CallScope(self.name, mode, cwd, root, RepetitionGuard(), steering.is_steered)
-        by_user = not continues and prompt.id not in self._self_started_ids
-        self._self_started_ids.discard(prompt.id)
         brings = isinstance(prompt, Prompt) and by_user and self._attachments.has_attachments(prompt)
         attach = partial(self._attachments.read, prompt, mode) if brings and isinstance(prompt, Prompt) else None
         return AgentTurn(

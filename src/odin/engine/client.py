@@ -48,6 +48,7 @@ from odin.core.op import (
 )
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.prompt import copy_prompt
+from odin.core.structured_output import check_schema
 from odin.core.text import to_valid_unicode, to_valid_unicode_all
 from odin.core.tool import Tool
 from odin.engine.event_bus import Subscription, replay_log, stream_named, validate_names
@@ -124,6 +125,8 @@ class OpenSession:
                 raise UsageError(f"The temperature must be from 0 to {MAX_TEMPERATURE:g}, not {op.temperature:g}.")
             if op.max_tokens < 0:
                 raise UsageError(f"max_tokens must be positive, not {op.max_tokens}.")
+            if op.output_schema is not None:
+                op = msgspec.structs.replace(op, output_schema=check_schema(op.output_schema))
             prompt = await self._deps.expander.expand(op.id, op.text, op.display_text)
             op = msgspec.structs.replace(op, text=prompt.text, display_text=prompt.display_text)
             op = await self._deps.attachments.accept(op)

@@ -22,6 +22,7 @@ from odin.core.errors import (
     EmptyTruncation,
     MalformedCalls,
     OdinError,
+    OutputMismatch,
     ProviderError,
     UnreadableCall,
 )
@@ -29,6 +30,13 @@ from odin.core.event import AnyEvent, ModeChanged, NoteAdded, TurnEnded, TurnSta
 from odin.core.event_values import CachedFile, ExitReason, Mode, Verification
 from odin.core.message import ReplyMessage, ToolCall, Usage
 from odin.core.provider import MalformedCall, ModelInfo, Provider, Reply, Request, ToolSpec
+from odin.core.structured_output import (
+    MAX_CORRECTIONS,
+    STRUCTURED_OUTPUT,
+    find_flaws,
+    make_output_tool,
+    parse_answer,
+)
 from odin.engine.call import CallScope, TurnCalls
 from odin.engine.hooks import TurnHooks
 from odin.engine.limits import CostBudget
@@ -157,6 +165,12 @@ UNFINISHED_NOTE = (
     "Your last reply said that the task is not completed, but called no tool. Call a tool now, or, if there is nothing "
     "left to do, give the answer with taskCompleted true."
 )
+OUTPUT_NOTE = (
+    "The final answer does not match the JSON schema that the user's program requires: {}. Call StructuredOutput with "
+    "the whole answer, corrected."
+)
+OUTPUT_MISSING = "The model gave no answer that matches the JSON schema"
+OUTPUT_HINT = "Use a simpler schema or another model, or resume with --continue."
 LOOP_DETECTED = "The model kept repeating the same calls, so the turn was stopped."
 
 
@@ -204,6 +218,9 @@ class AgentTurn:
         self._recoveries = 0
         self._malformed = 0
         self._has_compacted = False
+        self._output: dict[str, Any] | None = None
+        self._output_flaws = ""
+        self._corrections = 0
 
     @cached_property
     def _speculator(self) -> "Speculator":
@@ -305,26 +322,32 @@ class AgentTurn:
                 self._emit(Warned(reply.note))
             self._text = message.text or self._text
             await self._deps.hooks.fire_after_reply(message, self._scope.mode)
-            if not message.calls:
-                if await self._should_continue(message):
-                    continue
-                if self.is_interrupted:
+            schema, self._output = self._started.output_schema, None
+            calls = tuple(call for call in message.calls if schema is None or call.name != STRUCTURED_OUTPUT)
+            if calls:
+                if message.text.strip():
+                    self._emit(StatusUpdated(message.text.strip()))
+                count = len(calls)
+                self._emit(ActivityChanged("executing", f"{count} tools" if count > 1 else calls[0].name))
+                stop = await self._deps.get_pipeline().run_all(calls, self._scope)
+                self._deps.hooks.raise_if_halted()
+                if stop:
+                    self.is_interrupted = True
                     return "interrupted", self._text
-                return "max_tokens" if message.stop == "max_tokens" else "end_turn", message.text
-            if message.text.strip():
-                self._emit(StatusUpdated(message.text.strip()))
-            count = len(message.calls)
-            self._emit(ActivityChanged("executing", f"{count} tools" if count > 1 else message.calls[0].name))
-            stop = await self._deps.get_pipeline().run_all(message.calls, self._scope)
-            self._deps.hooks.raise_if_halted()
-            if stop:
-                self.is_interrupted = True
+                if self._scope.answer:
+                    return "end_turn", self._scope.answer
+                self._scope.guard.raise_if_stuck(lambda: self._make_template().info)
+                if self._scope.guard.is_stuck:
+                    return "loop_detected", self._text
+                if calls == message.calls:
+                    continue
+            if await self._should_continue(message):
+                continue
+            if self.is_interrupted:
                 return "interrupted", self._text
-            if self._scope.answer:
-                return "end_turn", self._scope.answer
-            self._scope.guard.raise_if_stuck(lambda: self._make_template().info)
-            if self._scope.guard.is_stuck:
-                return "loop_detected", self._text
+            if message.stop == "max_tokens" and self._output is None:
+                return "max_tokens", message.text
+            return "end_turn", message.text if schema is None else self._text
 
     async def _make_room(self) -> bool:
         """Compact once per turn to give cut-off replies more room. True if there is more room now."""
@@ -338,9 +361,13 @@ class AgentTurn:
         """True if the turn continues after a reply without tool calls.
 
         The reply was cut off and there is more room now, a prompt waits to be injected, the model said that the task is
-        not done, its changes are not verified, or a stop hook wants it.
+        not done, its answer does not match the schema, its changes are not verified, or a stop hook wants it.
         """
-        if message.stop == "max_tokens":
+        is_open = message.stop in ("max_tokens", "unfinished") or self._steering.has_waiting()
+        if self._started.output_schema is not None and (message.calls or not is_open):
+            if not self._take_output(message):
+                return self._corrections <= MAX_CORRECTIONS
+        elif message.stop == "max_tokens":
             has_room = await self._make_room()
             if has_room:
                 self._emit(NoteAdded(CUT_OFF_NOTE))
@@ -357,6 +384,24 @@ class AgentTurn:
         continues = await self._deps.hooks.should_continue(message.text, self._scope.mode, self._hook_continues)
         self._hook_continues += continues
         return continues
+
+    def _take_output(self, message: ReplyMessage) -> bool:
+        """Keep the structured output of a reply that ends the turn. False if it does not match; the model is told."""
+        calls = [call for call in message.calls if call.name == STRUCTURED_OUTPUT]
+        found = calls[-1].args if calls else parse_answer(message.text)
+        flaws = self._output_flaws = find_flaws(self._started.output_schema or {}, found)
+        if calls or not flaws:
+            self._text = msgspec.json.encode(found).decode()
+        told = OUTPUT_NOTE.format(flaws) if flaws else "The answer was accepted."
+        for call in calls:
+            self._emit(ToolEnded(call.id, call.name, "error" if flaws else "success", told))
+        if not flaws:
+            self._output, self._corrections = found, 0
+            return True
+        self._corrections += 1
+        if not calls and self._corrections <= MAX_CORRECTIONS:
+            self._emit(NoteAdded(told))
+        return False
 
     async def _verify_changes(self) -> bool:
         """True if the model has to continue because of the checks, or because a prompt came in while they ran."""
@@ -429,7 +474,7 @@ class AgentTurn:
         )
 
     def _build_request(self, template: RequestTemplate) -> Request:
-        limits, options = self._deps.limits, template.info.options
+        limits, options, schema = self._deps.limits, template.info.options, self._started.output_schema
         temperatures = self._started.temperature, options.temperature, limits.temperature
         thread = self._deps.recorder.state.get_thread(self._scope.agent)
         thinking = limits.thinking if template.info.thinking else 0
@@ -442,7 +487,7 @@ class AgentTurn:
             model=template.info.id,
             messages=thread.build_history(),
             system=(*template.system, thread.summary) if thread.summary else template.system,
-            tools=template.tools,
+            tools=template.tools if schema is None else (*template.tools, make_output_tool(schema)),
             max_tokens=max_tokens,
             temperature=next((value for value in temperatures if value is not None), None),
             thinking=thinking,
@@ -507,6 +552,9 @@ class AgentTurn:
             self._emit_anyway(Replied(partial_message))
 
     def _end_turn(self, reason: ExitReason, text: str = "", error: OdinError | None = None) -> TurnEnded:
+        if reason == "end_turn" and self._started.output_schema is not None and self._output is None:
+            why = f": {self._output_flaws}." if self._output_flaws else "."
+            reason, error = "error_max_structured_output_retries", OutputMismatch(f"{OUTPUT_MISSING}{why}", OUTPUT_HINT)
         thread = self._deps.recorder.state.get_thread(self._scope.agent)
         for call in thread.open_calls:
             self._emit_anyway(ToolEnded(call.id, call.name, "cancelled", thread.get_interruption_text(call.id)))
@@ -531,6 +579,7 @@ class AgentTurn:
             hint=error.hint if error else "",
             verification=self._verifier.verification if self._verifier is not None else None,
             plan_path=self._scope.plan_path,
+            structured_output=self._output if reason == "end_turn" else None,
             all_denied=bool(self._scope.is_denied)
             and not self._calls.has_changes
             and get_mode_spec(self._scope.mode).allows_changes,

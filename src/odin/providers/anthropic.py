@@ -69,6 +69,9 @@ class AnthropicProvider(WireProvider):
     def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
         return _AnthropicReader(context)
 
+    def takes_answer_schema(self, request: Request) -> bool:
+        return _parse_claude_version(request.model) >= (4, 5)
+
 
 # --- request ---
 

@@ -89,6 +89,10 @@ class GeminiProvider(WireProvider):
     def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
         return _GeminiReader(context, earlier_calls)
 
+    def takes_answer_schema(self, request: Request) -> bool:
+        """Models before Gemini 3 reject a schema beside tools, and later ones may call tools without end."""
+        return len(request.tools) == 1 and _parse_version(request.model) >= (2, 5)
+
 
 def _quote(model: str) -> str:
     """Return the name as part of a URL path."""

@@ -28,6 +28,7 @@ from odin.core.provider import (
     WaitChunk,
     open_stream,
 )
+from odin.core.structured_output import STRUCTURED_OUTPUT
 from odin.providers.payload import get_written_id_prefix, render_without_images
 from odin.providers.text_calls import (
     TextCallFilter,
@@ -279,7 +280,7 @@ def find_repeated_tools(messages: tuple[Message, ...]) -> set[str]:
     twice = [made for at, made in enumerate(calls) if made in calls[:at]]
     newest = next(reversed(_list_turn_replies(messages)), ReplyMessage(()))
     stuck = any((call.name, call.args) in twice for call in newest.calls)
-    return {name for name, _ in twice} if stuck else set()
+    return {name for name, _ in twice} - {STRUCTURED_OUTPUT} if stuck else set()
 
 
 def list_editable_lines(messages: tuple[Message, ...]) -> tuple[str, ...]:

@@ -48,6 +48,9 @@ class ChatProvider(WireProvider):
 
     path = "/chat/completions"
 
+    def takes_answer_schema(self, request: Request) -> bool:
+        return "://api.openai.com/" in self.url
+
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.url, self.name, images, history)
 
@@ -86,7 +89,8 @@ def encode_request(
     if request.service_tier:
         body["service_tier"] = request.service_tier
     if request.schema is not None:
-        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": request.schema}}
+        shape = {"name": "reply", "schema": request.schema, **({"strict": True} if request.strict else {})}
+        body["response_format"] = {"type": "json_schema", "json_schema": shape}
     if request.tools:
         body["tools"] = [
             {

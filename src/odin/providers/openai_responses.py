@@ -48,6 +48,9 @@ class ResponsesProvider(WireProvider):
 
     path = "/responses"
 
+    def takes_answer_schema(self, request: Request) -> bool:
+        return is_reasoning_model(request.model) or request.model.startswith(("gpt-4o", "gpt-4.1"))
+
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.name, images, history)
 
@@ -84,7 +87,7 @@ def encode_request(
     if request.service_tier:
         body["service_tier"] = request.service_tier
     if request.schema is not None:
-        shape = {"type": "json_schema", "name": "reply", "schema": request.schema, "strict": False}
+        shape = {"type": "json_schema", "name": "reply", "schema": request.schema, "strict": request.strict}
         body["text"] = {"format": shape}
     if request.tools:
         freeform = _find_freeform(request)

@@ -196,6 +196,41 @@ def is_about_images(error: ProviderError) -> bool:
     return error.status == 413 or re.search(pattern, str(error), re.IGNORECASE) is not None
 
 
+_STRICT_KEYWORDS = "type properties required additionalProperties items enum const anyOf title description $defs $ref"
+_STRICT_KEYS = frozenset(_STRICT_KEYWORDS.split())
+
+
+def is_strict_schema(schema: dict[str, Any]) -> bool:
+    """True if every API that enforces schemas takes this one.
+
+    It has only types, choices and closed objects whose properties are all required, and it is not recursive.
+    """
+    definitions = schema.get("$defs", {})
+    known: set[str] = set()
+
+    def check(node: Any, parents: tuple[str, ...] = ()) -> bool:
+        if not isinstance(node, dict):
+            return False
+        found = cast("dict[str, Any]", node)
+        if "$ref" in found:
+            name = str(found["$ref"]).removeprefix("#/$defs/")
+            if name not in known:
+                if name in parents or name not in definitions or not check(definitions[name], (*parents, name)):
+                    return False
+                known.add(name)
+            return len(found) == 1
+        kind, properties = found.get("type", ""), found.get("properties", {})
+        is_closed = found.get("additionalProperties") is False and set(properties) == set(found.get("required", ()))
+        if not found.keys() <= _STRICT_KEYS or not (kind or "anyOf" in found):
+            return False
+        if ("object" in kind and not is_closed) or ("array" in kind and "items" not in found):
+            return False
+        children = [*properties.values(), *found.get("anyOf", ()), *([found["items"]] if "items" in found else ())]
+        return all(check(child, parents) for child in children)
+
+    return check(schema) and all(check({"$ref": f"#/$defs/{name}"}) for name in definitions)
+
+
 T = TypeVar("T")
 
 NO_OUTPUT = "(no output)"

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from odin.core.errors import (
     BadReply,
+    BadRequest,
     ConfigError,
     EmptyReply,
     Misconfigured,
@@ -33,11 +34,18 @@ from odin.core.provider import (
     UsageChunk,
     WaitChunk,
 )
+from odin.core.structured_output import get_output_tool, is_correction
 from odin.providers import errors
 from odin.providers.address import parse_address
 from odin.providers.errors import ErrorContext, parse_reset_delay
 from odin.providers.http import HttpClient, HttpResponse
-from odin.providers.payload import EncodedHistory, ImageBudget, ImageSelection, is_about_images
+from odin.providers.payload import (
+    EncodedHistory,
+    ImageBudget,
+    ImageSelection,
+    is_about_images,
+    is_strict_schema,
+)
 from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
 
 MAX_EVENT = 16 * 1024 * 1024
@@ -312,6 +320,7 @@ class WireProvider:
         self._histories: list[EncodedHistory] = []
         self._own_headers = {key.lower(): value for key, value in (headers or {}).items()}
         self._headers: dict[ApiKey, dict[str, str]] = {}
+        self._rejects_schemas = False
 
     def resolve_url(self, base_url: str) -> str:
         """Return the URL to post to. A base URL that already is the full URL is used as it is."""
@@ -370,12 +379,30 @@ class WireProvider:
         """Return the reader of one response. `earlier_calls` counts the tool calls of the conversation."""
         raise NotImplementedError
 
+    def takes_answer_schema(self, request: Request) -> bool:
+        """True if the API is known to enforce the schema of an answer beside the other tools of this request."""
+        return False
+
+    def _choose_answer_form(self, request: Request) -> Request:
+        """Return the request with the schema of the answer, if the API enforces it, instead of the tool for it.
+
+        The tool stays for a schema that not every API takes, and after a correction: then the schema did not work.
+        """
+        tool = get_output_tool(request)
+        if tool is None or self._rejects_schemas or is_correction(request):
+            return request
+        if not (self.takes_answer_schema(request) and is_strict_schema(tool.schema)):
+            return request
+        return msgspec.structs.replace(request, tools=request.tools[:-1], schema=tool.schema, strict=True)
+
     async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
         """Send the request and yield the reply.
 
         If the API rejects the images, send it without them: one bad image must not end a conversation. If it rejects
-        the key, send it with the next one; what has been yielded then no longer counts.
+        the schema of the answer, ask with a tool. If it rejects the key, send it with the next one; what has been
+        yielded then no longer counts.
         """
+        given, request = request, self._choose_answer_form(request)
         options, attempts = self._options, KeyAttempts()
         history = self.get_history(request.messages)
         calls = history.calls
@@ -405,6 +432,8 @@ class WireProvider:
             except ProviderError as error:
                 if silent and not images.is_empty and is_about_images(error):
                     self._forget_images(images, error)
+                elif silent and isinstance(error, BadRequest) and request is not given:
+                    request, self._rejects_schemas = given, True
                 elif not self._keys.record(key, error, attempts):
                     raise
                 elif not silent:

@@ -202,6 +202,7 @@ def _require_object(value: Any, where: str) -> dict[str, Any]:
 def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[str] | None) -> None:
     _check_keys(body, _TOP_LEVEL_KEYS, "", accepts)
     _check_basics(body)
+    _check_output(body)
     _check_thinking(body)
     _check_system(body)
     names = _check_tools(body, accepts)
@@ -257,6 +258,13 @@ def _check_basics(body: dict[str, Any]) -> None:
     for sequence in as_list(body.get("stop_sequences")) or []:
         if not isinstance(sequence, str) or not sequence.strip():
             raise RequestRefused("stop_sequences: each stop sequence must contain non-whitespace")
+
+
+def _check_output(body: dict[str, Any]) -> None:
+    form = (as_object(body.get("output_config")) or {}).get("format")
+    found = as_object(form) or {}
+    if form is not None and (found.get("type") != "json_schema" or as_object(found.get("schema")) is None):
+        raise RequestRefused("output_config.format.schema: Field required")
 
 
 def _check_thinking(body: dict[str, Any]) -> None:

@@ -239,6 +239,8 @@ def _check_options(body: dict[str, Any], accepts: Collection[str] | None) -> Non
             "* GenerateContentRequest.generation_config.response_json_schema: only allowed with response_mime_type "
             "'application/json'\n"
         )
+    if options.get("responseMimeType") == "application/json" and body.get("tools"):
+        raise RequestRefused("Function calling with a response mime type: 'application/json' is unsupported")
     _check_thinking(body["model"], as_object(options.get("thinkingConfig")) or {}, accepts)
 
 

@@ -45,6 +45,7 @@ _ENDING_SENTENCES: dict[ExitReason, str] = {
     "max_turns": "Stopped after {steps}, the limit of this run. Raise it with --max-turns, or resume with --continue.",
     "error_max_budget_usd": "Stopped: the budget is used up (this turn cost ${cost:.4f}). Raise it with "
     "--max-budget-usd and resume with --continue.",
+    "error_max_structured_output_retries": "The answer does not match the JSON schema.",
     "interrupted": "Interrupted.",
     "max_tokens": "The model's reply was cut off by its token limit.",
     "aborted": "Aborted.",

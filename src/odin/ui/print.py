@@ -67,7 +67,8 @@ async def run_text(
 ) -> int:
     """Send the prompt, unless its turn has already `started`, and print the answer. Return the exit code.
 
-    If the turn fails, its text so far is printed, and the reason goes to `err`. If it `owns_process`, signals end it.
+    If the turn fails, its text so far is printed, and the reason goes to `err`; so does the text if the answer should
+    match a schema. If it `owns_process`, signals end it.
     """
     run = _TurnRun(client, err, tty_in, verbose=verbose, started=started, owns_process=owns_process)
     if out is None:
@@ -81,6 +82,9 @@ async def run_text(
             return report_broken_output(started.answer.error, err)
         return await run.deliver(ended, out, b"")
     text = escape_control(ended.text) if out.isatty() else ended.text
+    if prompt.output_schema is not None and ended.structured_output is None:  # a program expects JSON or nothing
+        write_text(err, f"{escape_control(ended.text)}\n" if text else "")
+        text = ""
     data = text.rstrip("\n") + "\n" if text else ""
     return await run.deliver(ended, out, data.encode(out.encoding or "utf-8", "replace"))
 

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
+from odin.core.errors import NeedsModel
 from odin.core.message import Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, UsageChunk
+from odin.core.structured_output import get_output_tool
 from odin.providers.offline.background import answer_background, is_background
 
 __all__ = ["OfflinePlanner", "stream_reply"]
@@ -34,6 +36,10 @@ def stream_reply(request: Request) -> Iterator[Chunk]:
     if is_background(request):
         yield from _stream_text(answer_background(request))
         return
+    if get_output_tool(request) is not None:
+        raise NeedsModel(
+            "An answer that matches a JSON schema needs a model.", "`odin models` lists those you can use."
+        )
     # Import the table and the plans with the first prompt, to keep start-up fast.
     from odin.providers.offline.conversation import choose_move, make_call_ids
 

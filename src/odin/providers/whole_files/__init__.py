@@ -22,6 +22,7 @@ from odin.core.provider import (
     UsageChunk,
     open_stream,
 )
+from odin.core.structured_output import get_output_tool, is_correction
 from odin.providers.json_contract import JsonContract, flatten_messages, make_call_id
 from odin.providers.whole_files.reply_judgement import NO_REPLY
 from odin.providers.whole_files.strategy import Action, WholeFileStrategy
@@ -46,7 +47,12 @@ class WholeFileProvider:
         await self._provider.close()
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Requests that are no turns (titles, summaries) pass through; agents without the tools get the contract."""
+        """Requests that are no turns (titles, summaries) pass through; agents without the tools get the contract.
+
+        So does a model that has answered in prose and must now give its answer as structured output.
+        """
+        if (tool := get_output_tool(request)) is not None and is_correction(request):
+            request = msgspec.structs.replace(request, tools=(tool,))
         if not request.tools or request.schema is not None:
             plain = msgspec.structs.replace(request, messages=flatten_messages(request.messages))
             async with open_stream(self._provider, plain) as chunks:

@@ -29,6 +29,7 @@ from odin.core.op import (
     SetTools,
 )
 from odin.core.policy import CallbackHook
+from odin.core.structured_output import check_schema
 from odin.ui.plan_text import SDK_PLAN_MODE
 from odin.ui.stream_json.permissions import apply_update
 from odin.ui.stream_json.translator import describe_server
@@ -147,7 +148,8 @@ def _to_objects(value: Any, event: str) -> list[Raw]:
 class ControlRequests:
     """Answers control requests, each with the method that has its subtype in the name.
 
-    `mode` is the mode of prompts that name none; `warn` sends a warning to the client.
+    `mode` is the mode of prompts that name none, `output_schema` the JSON schema of their answers; `warn` sends a
+    warning to the client.
     """
 
     def __init__(
@@ -155,12 +157,14 @@ class ControlRequests:
         client: Client,
         info: SessionInfo,
         mode: Mode,
+        output_schema: Raw | None,
         *,
         hooks: HookRequests,
         interrupt: Callable[[], Awaitable[None]],
         warn: Callable[[str], None],
     ) -> None:
         self.mode: Mode = mode
+        self.output_schema = output_schema
         self._working_mode: Mode = "edit_mode" if mode == "plan_mode" else mode
         self._client = client
         self._info = info
@@ -198,6 +202,8 @@ class ControlRequests:
         agents: Any = request.get("agents")
         if isinstance(agents, dict) and agents:
             await self._client.submit(DefineAgents(cast("Raw", agents)))
+        if (schema := request.get("jsonSchema")) is not None:
+            self.output_schema = check_schema(schema)
         skills: Any = request.get("skills")
         if isinstance(skills, list):
             await self._client.submit(SetSkills(tuple(map(str, cast("list[Any]", skills)))))

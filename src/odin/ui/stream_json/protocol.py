@@ -79,12 +79,13 @@ async def run_stream_json(
     include_partial: bool = False,
     default_mode: Mode = "edit_mode",
     replay_prompts: bool = False,
+    output_schema: Raw | None = None,
     owns_process: bool = False,
 ) -> int:
     """Serve one client until its input ends and every prompt has a result. Return the exit code.
 
-    `default_mode` is the mode of prompts that name none; `replay_prompts` echoes every accepted prompt. If it
-    `owns_process`, signals end it.
+    `default_mode` is the mode of prompts that name none; `replay_prompts` echoes every accepted prompt. Answers match
+    the `output_schema`. If it `owns_process`, signals end it.
     """
     if out is None:
         return EXIT_READER_GONE
@@ -95,7 +96,9 @@ async def run_stream_json(
     out.flush()
     output = PipeWriter(out.fileno())
     with StopSignals(client, owns_process=owns_process) as stopping:
-        stream = _StreamServer(client, info, translator, output, default_mode, replay_prompts, stopping.handle_event)
+        stream = _StreamServer(
+            client, info, translator, output, default_mode, output_schema, replay_prompts, stopping.handle_event
+        )
         stopping.requested.add_done_callback(lambda _: stream.stop())
         stopping.abandoned.add_done_callback(lambda _: stream.finish())
         code = await stream.serve(events, lines_in, prompt)
@@ -144,6 +147,7 @@ class _StreamServer:
         translator: StreamTranslator,
         output: PipeWriter,
         mode: Mode,
+        output_schema: Raw | None,
         replay: bool,
         watch: Callable[[Envelope], None],
     ) -> None:
@@ -165,7 +169,7 @@ class _StreamServer:
         self._hooks = HookRequests(client, self._send)
         self._hooks.connect_servers(info.servers)
         self._controls = ControlRequests(
-            client, info, mode, hooks=self._hooks, interrupt=self._interrupt, warn=self._warn
+            client, info, mode, output_schema, hooks=self._hooks, interrupt=self._interrupt, warn=self._warn
         )
         self._permissions = PermissionRequests(client, self._send, self._controls.apply_permission_update)
         self._code = 0
@@ -393,7 +397,8 @@ class _StreamServer:
             self._refuse(prompt_id, error)
             return
         prompt = Prompt(prompt_id, content.text, mode, delivery="queue", attachments=content.attached)
-        options = {"temperature": line.temperature, "max_tokens": line.max_tokens}
+        schema = self._controls.output_schema
+        options = {"temperature": line.temperature, "max_tokens": line.max_tokens, "output_schema": schema}
         await self._submit_prompt(msgspec.structs.replace(prompt, **options))
 
     async def _submit_prompt(self, prompt: Prompt) -> None:

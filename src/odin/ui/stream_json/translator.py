@@ -194,6 +194,7 @@ _SUBTYPES: dict[ExitReason, str] = {
     "end_turn": "success",
     "max_turns": "error_max_turns",
     "error_max_budget_usd": "error_max_budget_usd",
+    "error_max_structured_output_retries": "error_max_structured_output_retries",
 }
 _ERROR_SUBTYPES = {"NeedsModel": "error_no_model"}
 """Subtypes by reason, then by kind of error. All others are error_during_execution."""
@@ -396,6 +397,7 @@ class StreamTranslator:
             turn_id=event.id,
             **({"idle": self.is_quiet} if self.is_quiet is not None else {}),
             **({"plan_path": event.plan_path} if event.plan_path else {}),
+            **({"structured_output": event.structured_output} if event.structured_output is not None else {}),
         )
 
     # --- one reply ---

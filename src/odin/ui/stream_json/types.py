@@ -104,6 +104,7 @@ class ResultMessage(_SdkMessage, frozen=True, kw_only=True):
     permission_denials: tuple[dict[str, Any], ...]
     model_usage: dict[str, dict[str, Any]] = field(name="modelUsage")
     stop_reason: str | None = None
+    structured_output: dict[str, Any] | None = None
 
 
 Message = SystemMessage | AssistantMessage | UserMessage | StreamEvent | ToolProgress | ResultMessage
