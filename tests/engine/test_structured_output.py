@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 import odin
-from odin.core.call_events import ToolEnded
+from odin.core.call_events import PlanAsked, ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import NoteAdded, TurnEnded, TurnStarted
 from odin.core.message import PromptMessage
-from odin.core.op import Prompt
+from odin.core.op import Answer, Prompt
 from odin.core.provider import Chunk, Request, StopChunk, TextChunk
 from odin.core.structured_output import check_schema, find_flaws, make_output_tool, parse_answer
 from odin.providers import openai_chat
@@ -331,6 +331,17 @@ async def test_sub_agents_are_not_asked_for_the_schema(start: Start) -> None:
     talk = await start(play)
     assert (await ask(talk, LIMITED)).structured_output == VALID
     assert [TOOL in list_tools(seen.json) for seen in talk.server.requests] == [True, False, True]
+
+
+async def test_plan_does_not_replace_the_answer(start: Start) -> None:
+    talk = await start([call("Handoff", {"plan": "1. Use blue.", "title": "Paint it"}), answer(VALID)])
+    await talk.client.submit(Prompt("p", "Plan it.", "plan_mode", output_schema=LIMITED))
+    async for envelope in talk.remaining():
+        if isinstance(envelope.event, PlanAsked):
+            await talk.client.submit(Answer(envelope.event.ask_id, "keep_planning"))
+        if isinstance(envelope.event, TurnEnded):
+            assert envelope.event.structured_output == VALID
+            return
 
 
 async def test_schema_is_recorded_with_the_prompt(start: Start) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.testing import ScriptedServer, say
+from odin.testing import ScriptedServer, call, say
 
 from .test_team import TeamScript, complete, delegate
 
@@ -24,6 +24,14 @@ def run_odin(server: ScriptedServer, cwd: Path, *args: str) -> "subprocess.Compl
         timeout=60,
         check=False,
     )
+
+
+def test_turn_that_reads_the_result_gives_the_structured_output(workspace: Path) -> None:
+    schema = {"type": "object", "properties": {"answer": {"type": "integer", "minimum": 40}}, "required": ["answer"]}
+    answers = [call("StructuredOutput", {"answer": number}) for number in (40, 42)]
+    with ScriptedServer(TeamScript([delegate("a"), *answers], a=[complete("it is 42")])) as server:
+        done = run_odin(server, workspace, "--json-schema", json.dumps(schema))
+    assert (done.returncode, done.stdout) == (0, '{"answer":42}\n')
 
 
 @pytest.mark.parametrize("form", ["text", "json", "stream-json"])

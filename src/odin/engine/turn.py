@@ -334,7 +334,7 @@ class AgentTurn:
                 if stop:
                     self.is_interrupted = True
                     return "interrupted", self._text
-                if self._scope.answer:
+                if self._scope.answer and schema is None:
                     return "end_turn", self._scope.answer
                 self._scope.guard.raise_if_stuck(lambda: self._make_template().info)
                 if self._scope.guard.is_stuck:
@@ -381,7 +381,8 @@ class AgentTurn:
             return True
         if self.is_interrupted:
             return False
-        continues = await self._deps.hooks.should_continue(message.text, self._scope.mode, self._hook_continues)
+        text = message.text if self._output is None else self._text
+        continues = await self._deps.hooks.should_continue(text, self._scope.mode, self._hook_continues)
         self._hook_continues += continues
         return continues
 
