@@ -68,7 +68,7 @@ def list_tools(body: dict[str, Any]) -> list[str]:
         (OBJECT | {"properties": {"a": object()}}, "cannot be written as JSON"),
         ({}, '"type": "object"'),
         ({"type": "array", "items": {"type": "string"}}, '"type": "object"'),
-        (OBJECT | {"anyOf": [{"required": ["a"]}]}, "no alternatives"),
+        (OBJECT | {"anyOf": [{"required": ["a"]}]}, "none of $ref, anyOf"),
         (OBJECT | {"properties": {"a": {"$ref": "https://example.com/a.json"}}}, "'https://example.com/a.json'"),
         (OBJECT | {"properties": {"a": {"$ref": "other.json"}}}, "not part of it"),
         (OBJECT | {"properties": {"a": {"$ref": "#/$defs/b"}}}, "'#/$defs/b'"),

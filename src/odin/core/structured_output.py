@@ -22,7 +22,7 @@ _MAX_SCHEMA_BYTES = 100_000
 _MAX_DEPTH = 60
 _MAX_FLAWS = 5
 _MAX_FLAW_CHARS = 300
-_UNUSABLE_AT_TOP = ("$ref", "anyOf", "oneOf", "allOf", "not", "if", "enum", "const")
+_UNUSABLE_AT_TOP = ("$ref", "anyOf", "oneOf", "allOf", "not", "enum")
 """Keywords that APIs reject at the top of the arguments of a tool."""
 
 
@@ -70,7 +70,8 @@ def check_schema(schema: Any) -> dict[str, Any]:
         raise UsageError("The JSON schema must be a JSON object.", _HINT)
     checked = cast("dict[str, Any]", found)
     if checked.get("type") != "object" or any(key in checked for key in _UNUSABLE_AT_TOP):
-        raise UsageError('The JSON schema must have "type": "object" at its top, and no alternatives there.', _HINT)
+        names = ", ".join(_UNUSABLE_AT_TOP)
+        raise UsageError(f'The JSON schema must have "type": "object" at its top, and none of {names}.', _HINT)
     from jsonschema.exceptions import SchemaError
     from referencing import Registry, Resource
     from referencing.exceptions import Unresolvable
