@@ -293,7 +293,15 @@ async def test_third_wrong_answer_is_an_error(start: Start, wrong: Any) -> None:
 async def test_empty_reply_is_no_success(start: Start, nothing: Any) -> None:
     talk = await start([nothing] * 9)
     ended = await ask(talk)
-    assert ended.reason == "error_max_structured_output_retries"
+    assert (ended.reason, len(talk.server.requests)) == ("error_max_structured_output_retries", 6)
+    assert "it is empty" in ended.error
+
+
+async def test_model_that_ends_without_a_word_is_corrected(start: Start, workspace: Path) -> None:
+    talk = await start([call("LS", {"path": str(workspace)}), say(""), say(""), answer(VALID)])
+    assert (await ask(talk)).structured_output == VALID
+    assert [TOOL in list_tools(seen.json) for seen in talk.server.requests] == [False, False, False, True]
+    assert talk.server.rejected == []
 
 
 async def test_calls_beside_the_answer_run_first(start: Start, workspace: Path) -> None:

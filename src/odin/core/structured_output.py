@@ -46,11 +46,11 @@ def is_correction(request: Request) -> bool:
     """True if the model has already answered, in the wrong form, and was told to call the tool."""
     if len(request.messages) < 2:
         return False
-    reply, last = request.messages[-2:]
-    if not isinstance(reply, ReplyMessage) or reply.stop == "unfinished":
-        return False
-    is_told = isinstance(last, PromptMessage) and last.origin == "odin"
-    return is_told or any(call.name == STRUCTURED_OUTPUT for call in reply.calls)
+    before, last = request.messages[-2:]
+    reply = before if isinstance(before, ReplyMessage) else ReplyMessage(())
+    if isinstance(last, PromptMessage):
+        return last.origin == "odin" and reply.stop != "unfinished"
+    return any(call.name == STRUCTURED_OUTPUT for call in reply.calls)
 
 
 def check_schema(schema: Any) -> dict[str, Any]:

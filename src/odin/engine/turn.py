@@ -5,7 +5,7 @@ However a turn ends, exactly one `TurnEnded` is recorded and the history stays v
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -309,7 +309,15 @@ class AgentTurn:
                 return limit, self._text
             if self._malformed >= MAX_MALFORMED_REPLIES:
                 raise MalformedCalls(MAX_MALFORMED_REPLIES)
-            reply = await self._request_reply()
+            try:
+                reply = await self._request_reply()
+            except RetriesExhausted as failure:
+                if self._started.output_schema is None or type(failure.error) is not EmptyReply:
+                    raise
+                self._emit(ReplyDiscarded("the reply was empty"))
+                if not self._correct_output("it is empty"):
+                    raise
+                continue
             message = self._accept_reply(reply)
             if message is None:
                 cut = reply.message.stop == "max_tokens"
@@ -365,8 +373,16 @@ class AgentTurn:
         """
         is_open = message.stop in ("max_tokens", "unfinished") or self._steering.has_waiting()
         if self._started.output_schema is not None and (message.calls or not is_open):
-            if not self._take_output(message):
-                return self._corrections <= MAX_CORRECTIONS
+            calls = [call for call in message.calls if call.name == STRUCTURED_OUTPUT]
+            found = calls[-1].args if calls else parse_answer(message.text)
+            flaws = find_flaws(self._started.output_schema, found)
+            if calls or not flaws:
+                self._text = msgspec.json.encode(found).decode()
+            if flaws:
+                return self._correct_output(flaws, calls)
+            self._output, self._corrections = found, 0
+            for call in calls:
+                self._emit(ToolEnded(call.id, call.name, "success", "The answer was accepted."))
         elif message.stop == "max_tokens":
             has_room = await self._make_room()
             if has_room:
@@ -386,23 +402,16 @@ class AgentTurn:
         self._hook_continues += continues
         return continues
 
-    def _take_output(self, message: ReplyMessage) -> bool:
-        """Keep the structured output of a reply that ends the turn. False if it does not match; the model is told."""
-        calls = [call for call in message.calls if call.name == STRUCTURED_OUTPUT]
-        found = calls[-1].args if calls else parse_answer(message.text)
-        flaws = self._output_flaws = find_flaws(self._started.output_schema or {}, found)
-        if calls or not flaws:
-            self._text = msgspec.json.encode(found).decode()
-        told = OUTPUT_NOTE.format(flaws) if flaws else "The answer was accepted."
-        for call in calls:
-            self._emit(ToolEnded(call.id, call.name, "error" if flaws else "success", told))
-        if not flaws:
-            self._output, self._corrections = found, 0
-            return True
+    def _correct_output(self, flaws: str, calls: Sequence[ToolCall] = ()) -> bool:
+        """Tell the model why its answer does not match the schema. False if it was told often enough."""
+        self._output_flaws = flaws
         self._corrections += 1
+        told = OUTPUT_NOTE.format(flaws)
+        for call in calls:
+            self._emit(ToolEnded(call.id, call.name, "error", told))
         if not calls and self._corrections <= MAX_CORRECTIONS:
             self._emit(NoteAdded(told))
-        return False
+        return self._corrections <= MAX_CORRECTIONS
 
     async def _verify_changes(self) -> bool:
         """True if the model has to continue because of the checks, or because a prompt came in while they ran."""
