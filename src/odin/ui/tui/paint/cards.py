@@ -232,6 +232,7 @@ _REASONS = {
     "aborted": "stopped",
     "max_turns": "stopped: step limit reached",
     "error_max_budget_usd": "stopped: budget used up",
+    "error_max_structured_output_retries": "failed: the answer does not match the JSON schema",
     "max_tokens": "stopped: the answer was too long",
     "loop_detected": "stopped: it repeated itself",
     "error": "failed",
