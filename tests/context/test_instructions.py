@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.context.system_prompt import (
+from odin.context.instructions import (
     MAX_BYTES,
     InstructionFile,
     Instructions,
@@ -163,3 +163,95 @@ def test_personal_files_are_part_of_the_prompt_if_they_exist(tmp_path: Path) -> 
     assert load_personal_files(str(user), "").personal_text == "\n\n".join(parts)
     (user / "USER.md").write_text("x" * 40_000)
     assert "only the first 32 KiB" in load_personal_files(str(user), "").warning
+
+
+def write_files(folder: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_imports_follow_the_file_that_names_them_once_each(workspace: Path, home: Path) -> None:
+    files = {
+        "ODIN.md": "See @docs/a.md.",
+        "CLAUDE.md": "Read @docs/style.md, (not mail@docs/no.md) and @docs/my\\ notes.md, @nobody @docs/missing.md",
+        "docs/a.md": "A",
+        "docs/style.md": "Style, see @sub/deep.md @../CLAUDE.md @style.md @~/mine.md",
+        "docs/sub/deep.md": "Deep\n@" + str(workspace / "docs/a.md"),
+        "docs/my notes.md": "Notes",
+        "docs/no.md": "not imported",
+    }
+    write_files(workspace, **files)
+    write_files(home, **{"mine.md": "private"})
+    found = load_instructions(str(workspace), home=str(home))
+    assert [(guide.label, guide.why) for guide in found.files] == [
+        ("docs/a.md", "imported by ODIN.md"),
+        ("CLAUDE.md", ""),
+        ("docs/style.md", "imported by CLAUDE.md"),
+        ("docs/sub/deep.md", "imported by docs/style.md"),
+        ("docs/my notes.md", "imported by CLAUDE.md"),
+    ]
+    assert found.odin_md == files["ODIN.md"]
+    assert found.warning == f"{home}/mine.md, imported by docs/style.md, is not read: it is outside the project."
+
+
+def test_imports_in_code_and_beyond_the_depth_are_text(workspace: Path) -> None:
+    code = "`@a.md` ``x ` @a.md`` word`@a.md`\n````md\n```\n@a.md\n```\n````\n~~~\n@a.md\n~~~\n@0.md\n```\n@a.md"
+    write_files(workspace, **{"AGENTS.md": code, "a.md": "not this"})
+    write_files(workspace, **{f"{number}.md": f"@{number + 1}.md" for number in range(9)})
+    labels = [guide.label for guide in load_instructions(str(workspace)).files]
+    assert labels == ["AGENTS.md", "0.md", "1.md", "2.md", "3.md", "4.md"]
+
+
+def test_project_imports_nothing_from_elsewhere_no_secrets_and_no_special_files(workspace: Path, home: Path) -> None:
+    names = "@/etc/passwd @../out.md @link.md @folder/hosts @.env @keys/id_rsa @picture.png @pipe @docs @huge.md"
+    write_files(workspace, **{"CLAUDE.md": names, ".env": "KEY=1", "keys/id_rsa": "key", "docs/a": ""})
+    write_files(workspace, **{"../out.md": "out", "picture.png": "a\0b", "huge.md": "x" * 10_000_000})
+    (workspace / "link.md").symlink_to("../out.md")
+    (workspace / "folder").symlink_to("/etc")
+    os.mkfifo(workspace / "pipe")
+    found = load_instructions(str(workspace), home=str(home))
+    assert [guide.label for guide in found.files] == ["CLAUDE.md", "huge.md"]
+    assert len(found.files_text) < MAX_BYTES + 1_000
+    for part in ("/etc/passwd", "/out.md", "/folder/hosts"):
+        assert f"{part}, imported by CLAUDE.md, is not read: it is outside the project." in found.warning
+    assert found.warning.count("it may contain secrets.") == 2
+    assert "picture.png, imported by CLAUDE.md, is not read: it is not a text file." in found.warning
+    assert "huge.md is 10,000,000 bytes long" in found.warning
+
+
+def test_claude_files_of_the_user_follow_the_others_and_import_from_home(tmp_path: Path, home: Path) -> None:
+    write_files(home, **{".config/odin/AGENTS.md": "mine @more.md", ".config/odin/more.md": "more"})
+    write_files(home, **{".claude/CLAUDE.md": "Claude @~/notes/me.md @~/.ssh/id_rsa", "notes/me.md": "me"})
+    write_files(home, **{".ssh/id_rsa": "key", ".claude/rules/all.md": "always", ".claude/rules/CLAUDE.md": ""})
+    write_files(home, **{".claude/rules/py.md": "---\npaths: '**/*.py'\n---\npython"})
+    found = load_personal_files(str(home / ".config/odin"), "", home=str(home))
+    labels = ["AGENTS.md", "~/.config/odin/more.md", "~/.claude/CLAUDE.md", "~/notes/me.md", "~/.claude/rules/all.md"]
+    assert [guide.label for guide in found.personal] == labels
+    assert [(rule.files[0].text, rule.globs, rule.by_user) for rule in found.rules] == [("python", ("**/*.py",), True)]
+    assert found.warning == f"{home}/.ssh/id_rsa, imported by ~/.claude/CLAUDE.md, is not read: it may contain secrets."
+
+
+def test_rules_without_paths_are_read_at_the_start_and_others_kept(workspace: Path) -> None:
+    rules = {
+        "style.md": "Style, see @../../docs/a.md",
+        "web/ts.md": "---\npaths: src/**/*.{ts,tsx}, lib/*.ts\ndescription: x\nglobs: y\n---\nTS",
+        "py.md": "---\npaths:\n  - '**/*.py'\n---\n" + "p" * MAX_BYTES,
+        "empty.md": "",
+    }
+    write_files(workspace, **{"docs/a.md": "A"}, **{f".claude/rules/{name}": text for name, text in rules.items()})
+    (workspace / ".claude/rules/out.md").symlink_to("/etc/passwd")
+    found = load_instructions(str(workspace))
+    assert [guide.label for guide in found.files] == [".claude/rules/style.md", "docs/a.md"]
+    assert [(rule.files[0].label, rule.globs) for rule in found.rules] == [
+        (".claude/rules/py.md", ("**/*.py",)),
+        (".claude/rules/web/ts.md", ("src/**/*.{ts,tsx}", "lib/*.ts")),
+    ]
+    assert "web/ts.md: globs in its front matter has no effect." in found.warning
+    assert "out.md points outside the project" in found.warning
+
+
+def test_claude_md_may_be_in_its_folder(workspace: Path) -> None:
+    write_files(workspace, **{".claude/CLAUDE.md": "see @../docs.md", "docs.md": "docs"})
+    assert [guide.label for guide in load_instructions(str(workspace)).files] == [".claude/CLAUDE.md", "docs.md"]

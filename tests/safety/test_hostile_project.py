@@ -11,7 +11,7 @@ import pytest
 
 from odin.commands.usage import format_csv
 from odin.config import load
-from odin.context.system_prompt import load_instructions
+from odin.context.instructions import load_instructions
 from odin.core.call_events import UsageReport, UsageRow
 from odin.core.tool import Target
 from tests.policy.policies import make_policy

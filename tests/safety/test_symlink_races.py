@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from odin.context.system_prompt import load_instructions
+from odin.context.instructions import load_instructions
 from odin.core.call_events import ToolEnded
 from odin.core.op import Prompt, Redo, Rewind
 from odin.core.tool import ToolOutput

@@ -51,6 +51,7 @@ from odin.compaction.context_budget import ContextBudgets
 from odin.config import Options
 from odin.config.paths import locate_bytecode
 from odin.context.file_cache import FileOwnership
+from odin.context.instructions import RefuseImport
 from odin.context.system_prompt import SystemPromptSource
 from odin.core.client import ContextReport, SessionInfo
 from odin.core.event import Envelope, SessionOpened, TurnEnded, Warned
@@ -239,7 +240,7 @@ def compose_session(
 
     # --- who answers ---
     memory = OpenedLater(partial(_open_memory, core, redact), now=workspace.has_memory)
-    answering = _build_model_services(core, models, grants.budget_usd)
+    answering = _build_model_services(core, models, grants.budget_usd, policy.refuse_import)
     answering.templates.skills = skills
     answering.templates.memory = memory.current.block if memory.current is not None else ""
 
@@ -343,7 +344,9 @@ def _open_memory(core: SessionCore, redact: "Redactor") -> "SessionMemory":
     return SessionMemory(*core.workspace.memory_folders, redact, core.environment.home)
 
 
-def _build_model_services(core: SessionCore, models: ModelSelector, earlier_budget: float | None) -> ModelServices:
+def _build_model_services(
+    core: SessionCore, models: ModelSelector, earlier_budget: float | None, refuse_import: RefuseImport
+) -> ModelServices:
     """Prompts and limits of the models. `earlier_budget` is what an earlier run of the session was allowed to spend."""
     config, options, recorder, environment = core.config, core.options, core.recorder, core.environment
     limits = TurnLimits(
@@ -361,7 +364,7 @@ def _build_model_services(core: SessionCore, models: ModelSelector, earlier_budg
         today = TodaysCost(core.workspace.store.folder.parent, lambda: recorder.state.totals.cost_usd)
         budget.limit_per_day(config.max_budget_usd_per_day, today)
     templates = RequestTemplates(
-        config, options, environment.variables, environment.cwd, core.custom.system_prompt, core.warn
+        config, options, environment.variables, environment.cwd, core.custom.system_prompt, core.warn, refuse_import
     )
     connector = models.connector
     models.emit = recorder.emit

@@ -28,7 +28,7 @@ from odin.core.policy import (
     SessionRule,
 )
 from odin.core.text import find_similar
-from odin.core.tool import ALIASES, Tool, ToolSource, get_canonical_name
+from odin.core.tool import ALIASES, Target, Tool, ToolSource, get_canonical_name
 from odin.policy.modes import PermissionMode, parse_permission_mode
 from odin.policy.rules.rule import Rule, RuleSet, find_objection, parse_rule
 from odin.policy.rules.rule_file import RuleFile, RuleReader, build_list_rules
@@ -171,6 +171,15 @@ class SessionPolicy:
                 read_secrets=self._commands.read_secrets,
             )
         return self._policy
+
+    def refuse_import(self, path: str) -> str:
+        """Return why an instruction file may not import this file without links, or "".
+
+        What Read may read without asking may be imported.
+        """
+        policy = self.get()
+        decision = policy.evaluate("Read", "read", policy.resolve(Target(paths=(path,))), "ask_mode")
+        return "" if decision.action == "allow" else f"{decision.reason} {decision.hint}".rstrip()
 
     def set_mode(self, name: str) -> PermissionMode:
         """Switch the permission mode and return its full name. Raise UsageError if it cannot be used here."""

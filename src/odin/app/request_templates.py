@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from odin.config import Config, Options, get_config_dir, get_home_dir
-from odin.context.system_prompt import (
-    OutputStyle,
-    SystemPrompt,
-    SystemPromptSource,
+from odin.context.instructions import (
+    RefuseImport,
     load_agent_instructions,
     load_instructions,
     load_personal_files,
     reload_odin_md,
 )
+from odin.context.system_prompt import OutputStyle, SystemPrompt, SystemPromptSource
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import Mode
 from odin.core.provider import ModelInfo
@@ -51,13 +50,19 @@ class RequestTemplates:
         cwd: str,
         system_prompt: SystemPromptSource | None,
         on_warning: Callable[[str], object],
+        refuse_import: RefuseImport,
     ) -> None:
-        self.instructions = load_instructions(config.root, cwd, open_for_reading)
+        home = str(get_home_dir(env))
+        found = load_instructions(config.root, cwd, open_for_reading, home, refuse_import)
         trusted_root = config.root if config.trust.trusted else ""
-        own = load_personal_files(str(get_config_dir(env)), trusted_root, open_for_reading)
-        if own.personal or own.warning:
-            warning = " ".join(filter(None, (self.instructions.warning, own.warning)))
-            self.instructions = replace(self.instructions, personal=own.personal, warning=warning)
+        own = load_personal_files(str(get_config_dir(env)), trusted_root, open_for_reading, home, refuse_import)
+        self.instructions = replace(
+            found,
+            personal=own.personal,
+            warning=" ".join(filter(None, (found.warning, own.warning))),
+            rules=(*own.rules, *found.rules),
+            places=found.places | own.places,
+        )
         self._on_warning = on_warning
         self.style: OutputStyle | None = None
         if config.output_style:

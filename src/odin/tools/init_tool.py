@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes, take_fingerprint
-from odin.context.system_prompt import ODIN_MD
+from odin.context.instructions import ODIN_MD
 from odin.core.timing import run_in_thread
 from odin.core.tool import Args, AskSmallModel, ResolvedPath, Target, ToolContext, ToolOutput
 from odin.tools.files import FileTool, Refusal, find_resolved_path, open_regular, read_whole, to_printable

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import get_args
 
-from odin.context.system_prompt import ODIN_MD
+from odin.context.instructions import ODIN_MD
 from odin.core.background_prompts import PROJECT_PAGE_HEADINGS, PROJECT_PAGE_JOB
 from odin.core.errors import OdinError
 from odin.core.format import pluralize
