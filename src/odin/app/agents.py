@@ -305,7 +305,15 @@ class AgentRuntime:
             clock=partial(parts.permissions.interactions.measure_work, self._agent),
             take_late_warning=self._take_late_warning,
             make_verifier=self._make_verifier,
+            find_instructions=self._find_instructions,
         )
+
+    async def _find_instructions(self, paths: Sequence[str]) -> list[str]:
+        """Return the notes on the instructions for these files, without secrets."""
+        parts = self._parts
+        history = parts.core.recorder.state.get_thread(self._agent).build_history()
+        notes = await parts.answering.templates.find_notes(paths, self.workspace.root, history)
+        return [parts.permissions.redact(note).text for note in notes]
 
     def _take_late_warning(self) -> str:
         """Return a warning about protected files that background processes changed since the last one, or ""."""

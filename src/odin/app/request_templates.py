@@ -1,12 +1,13 @@
 """The request template of each mode: system prompt and tools, made once so that the cached prefix never changes."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from odin.config import Config, Options, get_config_dir, get_home_dir
 from odin.context.instructions import (
+    InstructionReader,
     RefuseImport,
     load_agent_instructions,
     load_instructions,
@@ -16,6 +17,7 @@ from odin.context.instructions import (
 from odin.context.system_prompt import OutputStyle, SystemPrompt, SystemPromptSource
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import Mode
+from odin.core.message import Message
 from odin.core.provider import ModelInfo
 from odin.core.tool import Registry, Tool
 from odin.engine.turn import RequestTemplate
@@ -25,6 +27,7 @@ from odin.policy.paths import open_for_reading
 from odin.providers.tool_adapters import fit_tools
 
 if TYPE_CHECKING:
+    from odin.app.path_instructions import PathInstructions
     from odin.app.skills import SessionSkills
     from odin.context.agent_definition import AgentDefinition
 
@@ -63,6 +66,8 @@ class RequestTemplates:
             rules=(*own.rules, *found.rules),
             places=found.places | own.places,
         )
+        self._home, self._refuse_import = home, refuse_import
+        self._path_instructions: PathInstructions | None = None
         self._on_warning = on_warning
         self.style: OutputStyle | None = None
         if config.output_style:
@@ -136,6 +141,20 @@ class RequestTemplates:
         elif known.info.options != info.options:
             self._templates[key] = replace(known, info=info)
         return self._templates[key]
+
+    async def find_notes(self, paths: Sequence[str], root: str, history: Iterable[Message]) -> list[str]:
+        """Return the instructions for these files that are not in the system prompt or the conversation."""
+        if not paths or not isinstance(self._prompt, SystemPrompt):
+            return []
+        if self._path_instructions is None:
+            from odin.app.path_instructions import PathInstructions
+
+            def make_reader(root: str) -> InstructionReader:
+                places = self.instructions.places
+                return InstructionReader(root, open_for_reading, self._home, self._refuse_import, places)
+
+            self._path_instructions = PathInstructions(self.instructions, make_reader, self._on_warning)
+        return await self._path_instructions.find_notes(paths, root, history)
 
     def _choose_base(self, base: str | None, info: ModelInfo) -> str | None:
         """Return the main text of the system prompt, None for the usual one. A planner adds its own instructions."""

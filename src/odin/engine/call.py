@@ -173,16 +173,22 @@ _SUB_AGENT_TOOL = "AgentTool"
 
 
 class TurnCalls:
-    """The commands and file changes of one turn of `agent`, in order. `add` is the `on_result` of its scope."""
+    """The commands and file changes of one turn of `agent`, in order. `add` is the `on_result` of its scope.
+
+    `touched` are the files that calls named since the last request.
+    """
 
     def __init__(self, history: FileHistory, agent: str) -> None:
         self.finished: list[FinishedCall] = []
         self.has_changes = False
+        self.touched: list[str] = []
         self._history = history
         self._agent = agent
         self._mark = history.mark()
 
     def add(self, call: Call, ended: ToolEnded) -> None:
+        if ended.status == "success":
+            self.touched += call.paths
         history, mark = self._history, self._mark
         self._mark = history.mark()
         is_shared = call.name == _SUB_AGENT_TOOL

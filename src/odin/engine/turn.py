@@ -130,6 +130,10 @@ class TurnVerifier(Protocol):
         ...
 
 
+async def _find_nothing(paths: Sequence[str]) -> Sequence[str]:
+    return ()
+
+
 class TurnDeps(msgspec.Struct, frozen=True):
     """The collaborators of a turn."""
 
@@ -152,6 +156,8 @@ class TurnDeps(msgspec.Struct, frozen=True):
     """Return a warning about what processes in the background did since the last one, or ""."""
     make_verifier: Callable[[str, CallScope, TurnCalls], TurnVerifier | None] = lambda turn, scope, calls: None
     """Called at most once in a turn, with its id, when it has changed files."""
+    find_instructions: Callable[[Sequence[str]], Awaitable[Sequence[str]]] = _find_nothing
+    """Return notes with the instructions for these files that the model does not have."""
 
 
 MAX_RECOVERIES = 2
@@ -247,6 +253,7 @@ class AgentTurn:
                 await self._deps.hooks.fire_prompt_submit(self._started.text, self._scope.mode)
             for event in attached.to_events():
                 self._emit(event)
+            self._calls.touched += [file.path for file in attached.files]
             return self._end_turn(*await self._run_steps())
         except asyncio.CancelledError:
             self._keep_partial_text()
@@ -442,6 +449,9 @@ class AgentTurn:
         files = self._deps.take_fresh_files()
         if files:
             self._emit(NoteAdded(describe_cached_files(files)))
+        touched, self._calls.touched = self._calls.touched, []
+        for note in await self._deps.find_instructions(touched) if touched else ():
+            self._emit(NoteAdded(note))
         if (unsent := self._take_unsent()) is not None:
             self._emit(unsent)
         await self._steering.inject_prompts(lambda text: self._deps.hooks.get_prompt_refusal(text, self._scope.mode))
