@@ -8,6 +8,7 @@ import pytest
 from odin.core.event import Compacted, NoteAdded, Warned
 from odin.core.op import Compact
 from odin.testing import ScriptedServer, call, reply, say
+from odin.ui.slash_commands.reports import format_context
 
 from .conftest import Start
 from .test_compaction import ScriptedModel
@@ -87,6 +88,28 @@ async def test_each_instruction_is_sent_once_and_the_prefix_stays(start: Start, 
     assert "broken.md: '[z-a].c' is not a valid glob pattern." in " ".join(item.text for item in talk.all(Warned))
     assert_requests_extend(talk.server.requests)
     assert talk.server.rejected == []
+
+
+async def test_context_report_lists_what_was_loaded_and_why(start: Start) -> None:
+    talk = await start([read("shop/cart/a.py"), say("done")])
+    await talk.say("go")
+    report = await talk.client.report_context()
+    assert [(item.name, item.why) for item in report.instructions] == [
+        ("~/.claude/CLAUDE.md", "yours"),
+        ("CLAUDE.md", ""),
+        ("docs/style.md", "imported by CLAUDE.md"),
+        (".claude/rules/always.md", ""),
+        ("shop/ODIN.md", "sent because of shop/cart/a.py"),
+        ("shop/AGENTS.md", "sent because of shop/cart/a.py"),
+        ("docs/local.md", "imported by shop/AGENTS.md, sent because of shop/cart/a.py"),
+        ("shop/cart/CLAUDE.md", "sent because of shop/cart/a.py"),
+        (".claude/rules/py.md", "for **/*.{py,pyi}, sent because of shop/cart/a.py"),
+    ]
+    assert all(item.tokens > 0 for item in report.instructions)
+    assert {part.source for part in report.parts} >= {"project instructions", "user instructions"}
+    text = format_context(report)
+    assert "Instructions:\n  ~/.claude/CLAUDE.md              2   (yours)\n" in text
+    assert "  .claude/rules/py.md" in text and "(for **/*.{py,pyi}, sent because of shop/cart/a.py)\n" in text
 
 
 async def test_mentioned_file_brings_its_instructions_with_the_prompt(start: Start) -> None:

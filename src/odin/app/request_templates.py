@@ -1,12 +1,15 @@
 """The request template of each mode: system prompt and tools, made once so that the cached prefix never changes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from odin.compaction.measure import estimate_tokens
 from odin.config import Config, Options, get_config_dir, get_home_dir
 from odin.context.instructions import (
+    ODIN_MD,
+    InstructionFile,
     InstructionReader,
     RefuseImport,
     load_agent_instructions,
@@ -15,6 +18,7 @@ from odin.context.instructions import (
     reload_odin_md,
 )
 from odin.context.system_prompt import OutputStyle, SystemPrompt, SystemPromptSource
+from odin.core.client import LoadedInstructions
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import Mode
 from odin.core.message import Message
@@ -141,6 +145,15 @@ class RequestTemplates:
         elif known.info.options != info.options:
             self._templates[key] = replace(known, info=info)
         return self._templates[key]
+
+    def list_loaded(self) -> Iterator[LoadedInstructions]:
+        """Yield the instruction files in the system prompt."""
+        if isinstance(self._prompt, SystemPrompt):
+            known = self.instructions
+            yours = (replace(guide, why=guide.why or "yours") for guide in known.personal)
+            own = [InstructionFile(ODIN_MD, known.odin_md)] if known.odin_md else []
+            for guide in (*yours, *own, *known.files):
+                yield LoadedInstructions(guide.label, estimate_tokens(guide.text), guide.why)
 
     async def find_notes(self, paths: Sequence[str], root: str, history: Iterable[Message]) -> list[str]:
         """Return the instructions for these files that are not in the system prompt or the conversation."""

@@ -15,7 +15,7 @@ from odin.app.workspace import (
     list_project_agent_folders,
     list_project_skill_folders,
 )
-from odin.compaction.measure import build_context_report
+from odin.compaction.measure import build_context_report, list_sent_instructions
 from odin.config.paths import SCRATCH_FOLDER, crash_log_path
 from odin.core.client import ContextReport, PluginSummary, SessionInfo
 from odin.core.event_values import Mode
@@ -128,4 +128,6 @@ def report_context(parts: SessionParts, main: AgentRuntime) -> ContextReport:
     template = main.get_template(state.mode)
     limit, budget, threshold, expected = compaction.measure_sizes(template)
     report = build_context_report(state, template, limit=limit, budget=budget, threshold=threshold, expected=expected)
-    return msgspec.structs.replace(report, compacting=compaction.is_running)
+    loaded = parts.answering.templates.list_loaded()
+    sent = list_sent_instructions(state.build_history())
+    return msgspec.structs.replace(report, compacting=compaction.is_running, instructions=(*loaded, *sent))

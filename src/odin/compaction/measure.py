@@ -9,11 +9,13 @@ In the report, the share of each source is estimated by its length and scaled to
 its last reply. After the conversation was shortened or rewound, the total is an estimate until the next reply.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from odin.core.client import ContextPart, ContextReport
+from odin.context.instructions import PROJECT_HEADING, USER_HEADING
+from odin.core.client import ContextPart, ContextReport, LoadedInstructions
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.message import (
     HistoryFold,
     Image,
@@ -182,12 +184,14 @@ class ContextWindows:
 
 
 _HEADINGS = {
-    "# Instructions of this project": "project instructions",
-    "# Instructions of the user": "user instructions",
+    PROJECT_HEADING: "project instructions",
+    USER_HEADING: "user instructions",
     "# Skill": "skills",
     "# Memory": "memory",
 }
 """How system blocks start that are not part of the system prompt itself."""
+
+_INSTRUCTIONS_NOTE = compile_lazily(rf"(?:{PROJECT_HEADING}|{USER_HEADING}) \((.*?)\), (.*)")
 
 
 def build_context_report(
@@ -210,6 +214,14 @@ def build_context_report(
     info = template.info
     model = f"{info.provider}/{info.id}" if info.provider else info.id
     return ContextReport(model, used, limit, threshold, measured, scale_parts(parts, used), budget=budget)
+
+
+def list_sent_instructions(messages: Iterable[Message]) -> Iterator[LoadedInstructions]:
+    """Yield the instructions that the model got as notes because it touched a file."""
+    for message in messages:
+        for note in () if isinstance(message, ReplyMessage) else message.notes:
+            if found := _INSTRUCTIONS_NOTE.match(note):
+                yield LoadedInstructions(found[1], estimate_tokens(note), found[2])
 
 
 def _trim_to_last_reply(history: Sequence[Message]) -> Sequence[Message]:
@@ -245,7 +257,7 @@ def _measure_messages(messages: Sequence[Message], *, images: bool) -> Iterator[
     for index, message in enumerate(messages):
         if isinstance(message, PromptMessage):
             yield ContextPart("prompts", estimate_tokens(message.text))
-            yield from (ContextPart("notes and context", estimate_tokens(note)) for note in message.notes)
+            yield from map(_measure_note, message.notes)
             if images and message.images:
                 yield ContextPart("images", IMAGE_TOKENS * len(message.images), len(message.images))
         elif isinstance(message, ReplyMessage):
@@ -264,7 +276,12 @@ def _measure_messages(messages: Sequence[Message], *, images: bool) -> Iterator[
                 yield ContextPart(f"results of {names.get(result.call_id, 'tools')}", estimate_tokens(result.text))
                 if images and result.images:
                     yield ContextPart("images", IMAGE_TOKENS * len(result.images), len(result.images))
-            yield from (ContextPart("notes and context", estimate_tokens(note)) for note in message.notes)
+            yield from map(_measure_note, message.notes)
+
+
+def _measure_note(note: str) -> ContextPart:
+    source = next((name for start, name in _HEADINGS.items() if note.startswith(start)), "notes and context")
+    return ContextPart(source, estimate_tokens(note))
 
 
 def _sum_by_source(parts: Sequence[ContextPart]) -> list[ContextPart]:

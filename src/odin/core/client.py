@@ -273,12 +273,21 @@ class ContextPart(Struct, frozen=True):
     count: int = 1
 
 
+class LoadedInstructions(Struct, frozen=True):
+    """An instruction file that the model has, its estimated tokens, and why it was read; "" if always."""
+
+    name: str
+    tokens: int
+    why: str = ""
+
+
 class ContextReport(Struct, frozen=True):
     """How full the context window is. `used` is what the last reply reported, or an estimate if not `measured`.
 
     The parts are estimates that add up to `used`. `limit` is 0 if the window is unknown; `budget` is what of it a
     request may fill. At `threshold` tokens the
-    conversation is summarized. `compacting`: a summary is being written or waits to be applied.
+    conversation is summarized. `compacting`: a summary is being written or waits to be applied. `instructions` are the
+    files in the system prompt, then those that were sent later.
     """
 
     model: str
@@ -289,6 +298,7 @@ class ContextReport(Struct, frozen=True):
     parts: tuple[ContextPart, ...] = ()
     compacting: bool = False
     budget: int = 0
+    instructions: tuple[LoadedInstructions, ...] = ()
 
     @property
     def room(self) -> int:

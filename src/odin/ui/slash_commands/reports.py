@@ -73,6 +73,7 @@ def format_models(models: Sequence[AvailableModel], chosen: Collection[str], col
 
 
 _BAR_COLUMNS = 30
+_MAX_NAME_COLUMNS = 40
 
 
 def parse_budget(text: str) -> float:
@@ -109,6 +110,12 @@ def format_context(report: ContextReport) -> str:
         share = part.tokens / report.used if report.used else 0
         count = f"   ({part.count} items)" if part.count > 1 else ""
         lines.append(f"  {escape_hidden(part.source):<{widest}}  {part.tokens:>9,}  {share:>4.0%}{count}")
+    if report.instructions:
+        lines.append("Instructions:")
+        widest = min(max(len(item.name) for item in report.instructions), _MAX_NAME_COLUMNS)
+        for item in report.instructions:
+            why = f"   ({escape_hidden(item.why)})" if item.why else ""
+            lines.append(f"  {escape_hidden(item.name):<{widest}}  {item.tokens:>9,}{why}")
     if report.budget:
         lines.append(f"{report.limit - report.budget:,} of the {report.limit:,} tokens of the window are kept free.")
     if report.threshold:

@@ -290,7 +290,10 @@ class ControlRequests:
             "model": report.model,
             "isAutoCompactEnabled": report.threshold > 0,
             "autoCompactThreshold": report.threshold,
-            "memoryFiles": [],
+            "memoryFiles": [
+                {"path": item.name, "type": item.why or "project", "tokens": item.tokens}
+                for item in report.instructions
+            ],
             "mcpTools": [],
             "agents": [],
             "gridRows": [],
