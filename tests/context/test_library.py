@@ -264,3 +264,28 @@ class TestPoisonedRepository:
         found = make_library(workspace, user)
         assert len(found.list_commands()) == 3
         assert "some are ignored" in found.take_warnings()[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "arguments", "filled"),
+    [
+        ("$1-$2-$3.", "a 'b c'", "a-b c-."),
+        ("$1 $10 $0 $ARGUMENTS[1] $ARGUMENTS", "a b", "a $10 $0 b a b"),
+        ("$1", "$2 $ARGUMENTS", "$2"),
+        ("$1", "it's", "it's"),
+        ("no place", "a b", "no place\n\na b"),
+        ("$1 $ARGUMENTS", "", " "),
+        ("!`echo $1` x!`y`", "a", "!`echo a` x!`y`"),
+        ("$ARGUMENTS", "!`x`", "!`x`"),
+    ],
+)
+def test_arguments_are_inserted_once(workspace: Path, user: Path, body: str, arguments: str, filled: str) -> None:
+    write(user / "a.md", body)
+    assert fill_command(make_library(workspace, user), f"/a {arguments}") == filled
+
+
+def test_folder_is_a_namespace_too(workspace: Path, user: Path) -> None:
+    write(user / "web/Test.md", "web $1")
+    library = make_library(workspace, user)
+    assert fill_command(library, "/web:test now") == fill_command(library, "/web/test now") == "web now"
+    assert library.list_commands()[0].names == ("web/Test", "web:Test")

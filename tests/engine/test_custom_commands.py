@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.call_events import PermissionAsked, RequestStarted
+from odin.core.call_events import PermissionAsked, RequestStarted, ToolEnded
 from odin.core.client import CustomCommand
 from odin.core.event import PromptChanged, PromptInjected, PromptQueued, TurnStarted, Warned
 from odin.core.op import AnswerPermission, ChangePrompt, Interrupt, Prompt
@@ -262,3 +262,93 @@ def test_index_entry_from_a_log_has_the_typed_text(tmp_path: Path) -> None:
     log = tmp_path / "s.jsonl"
     log.write_text(f'{header}\n{{"seq":0,"ts":1.0,"session":"s","event":{event}}}\n')
     assert read_index_entry("s", log, log.stat().st_size, 1).first == "/fix 1"
+
+
+class TestShellCommands:
+    """What a command writes as `` !`command` `` is replaced by its output only if it may run."""
+
+    BODY = (
+        "Issue $1 of $2, all: $ARGUMENTS.\n\n!`echo out-$((6*7))`; not`!`echo no``\n"
+        "- !`printf '%s|' \"$1\" $2`\n- !`cat .env`\n- !`echo x > written; echo wrote $?`\n"
+    )
+
+    @pytest.fixture(autouse=True)
+    def command_file(self, workspace: Path) -> Path:
+        path = workspace / ".claude/commands/frontend/test.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"---\nallowed-tools: Bash(echo:*), Bash\nmodel: opus\ncolor: red\n---\n{self.BODY}")
+        (workspace / ".env").write_text("TOP_SECRET=1")
+        return path
+
+    async def test_trusted_project_gets_output_without_writing_or_secrets(self, start: Start, workspace: Path) -> None:
+        talk = await start([say("ok"), say("ok")], trust=True, yes=False)
+        await talk.say("/frontend:test '12 $(id)' high")
+        await talk.say("/frontend/test a b")
+        text = talk.all(TurnStarted)[0].text
+        assert text.startswith("Issue 12 $(id) of high, all: '12 $(id)' high.\n\nout-42; not`!`echo no``\n")
+        assert "- 12 $(id)|high|\n" in text
+        assert "wrote 1" in text and "TOP_SECRET" not in text
+        assert not (workspace / "written").exists()
+        ignored = [item.text for item in talk.all(Warned) if "front matter" in item.text]
+        assert ignored == [
+            f"{workspace}/.claude/commands/frontend/test.md: model, color in its front matter has no effect."
+        ]
+
+    async def test_untrusted_project_runs_nothing_and_the_user_is_told_once(
+        self, start: Start, workspace: Path
+    ) -> None:
+        (workspace / ".claude/commands/mark.md").write_text(f"!`touch {workspace}/ran` !`touch /tmp/x$1`")
+        talk = await start([say("ok"), say("ok")], yes=True)
+        await talk.say("/mark")
+        await talk.say("/mark")
+        assert talk.all(TurnStarted)[1].text == f"!`touch {workspace}/ran` !`touch /tmp/x`"
+        assert not (workspace / "ran").exists()
+        told = [item.text for item in talk.all(Warned) if "stays text" in item.text]
+        (only,) = told
+        assert only.startswith("What /mark writes as !`command` stays text: this folder is not trusted.")
+
+    async def test_arguments_and_outputs_are_never_run(self, start: Start, workspace: Path) -> None:
+        path = workspace / ".claude/commands/echo.md"
+        path.write_text("Say $1 and $ARGUMENTS[1].\n!`echo '!`touch ran2` $1 $ARGUMENTS'`\n!`echo \"$2\"`")
+        talk = await start([say("ok")], trust=True)
+        await talk.say("/echo '!`touch ran`' '$(touch ran3)'")
+        text = talk.all(TurnStarted)[0].text
+        assert text.startswith("Say !`touch ran` and $(touch ran3).\n")
+        assert text.endswith("\n$(touch ran3)")
+        assert not list(workspace.glob("ran*"))
+
+    async def test_commands_of_the_user_run_what_is_allowed(self, start: Start, home: Path, workspace: Path) -> None:
+        folder = home / ".claude/commands"
+        folder.mkdir(parents=True)
+        (folder / "mine.md").write_text("---\nallowed-tools: Bash(make:*)\n---\n!`make --version` !`sh x`")
+        talk = await start([say("ok")], yes=False)
+        await talk.say("/mine")
+        text = talk.all(TurnStarted)[0].text
+        assert text.startswith("GNU Make") and text.endswith(" !`sh x`")
+        assert "add the command to `allowed-tools`" in " ".join(item.text for item in talk.all(Warned))
+
+    async def test_denied_command_does_not_run_in_a_trusted_folder(self, start: Start, workspace: Path) -> None:
+        (workspace / ".claude/commands/no.md").write_text("!`echo denied` !`pwd`")
+        talk = await start([say("ok")], trust=True, config={"disallowed_tools": ["Bash(echo:*)"]})
+        await talk.say("/no")
+        assert talk.all(TurnStarted)[0].text == f"!`echo denied` {workspace}"
+
+    async def test_allowed_tools_apply_to_the_turn_of_a_trusted_command(self, start: Start, workspace: Path) -> None:
+        command = {"command": "make --version"}
+        (workspace / ".claude/commands/py.md").write_text("---\nallowed-tools: Bash(make:*)\n---\nGo.")
+        for trust, status in ((True, "success"), (False, "denied")):
+            talk = await start(
+                [call("ExecuteCommand", command), say("ok")], trust=trust, yes=False, commands_ask="before"
+            )
+            await talk.say("/py")
+            assert [event.status for event in talk.all(ToolEnded)] == [status]
+
+
+def test_trust_lists_what_commands_run_and_allow(run_odin: Run, workspace: Path) -> None:
+    (workspace / ".claude/commands").mkdir(parents=True)
+    assert "nothing here needs trust" in run_odin("trust").stdout
+    (workspace / ".claude/commands/a.md").write_text(
+        "---\nallowed-tools: Bash(git add:*), Bash\n---\n!`git status` now"
+    )
+    line = "command: .claude/commands/a.md, which runs git status and allows Bash(git add:*)"
+    assert line in run_odin("trust").stdout

@@ -238,8 +238,9 @@ class AgentRuntime:
         extensions, workspace = self._parts.extensions, self.workspace
         policy = extensions.roles.restrict(self._parts.permissions.policy.get())
         used, skills = self._parts.core.recorder.state.skills.list_in_use(self._agent), extensions.skills
-        if skills is not None and (found := (*used, *skills.list_named(self._definition))):
-            policy = policy.with_skills(found)
+        named = skills.list_named(self._definition) if skills is not None else ()
+        if used or named:
+            policy = policy.with_skills((*used, *named))
         if workspace is not self._parts.work.workspaces.main:
             is_worktree = workspace.worktree is not None
             policy = policy.with_root(workspace.root, workspace.environment, workspace.sandbox, is_worktree=is_worktree)

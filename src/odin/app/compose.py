@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from odin.app.memory import SessionMemory
     from odin.app.skills import SessionSkills
     from odin.app.verification import SessionVerification
-    from odin.context.library import CommandLibrary
+    from odin.context.library import CommandLibrary, CommandText
     from odin.engine.controls import FileSearch
     from odin.mcp.servers import SessionServers
     from odin.policy.rules.rule import RuleSet
@@ -308,6 +308,7 @@ def compose_session(
             partial(_load_command_library, core, skills),
             recorder,
             trusted=config.trust.trusted,
+            run_shell=partial(_run_shell_commands, config.trust.trusted, permissions),
             prompts=servers.current,
         ),
         models=surroundings.models,
@@ -414,6 +415,14 @@ def _load_command_library(core: SessionCore, skills: "SessionSkills | None") -> 
 
     catalog = skills.catalog if skills is not None else None
     return load_command_library(core.config, core.environment.variables, catalog)
+
+
+async def _run_shell_commands(
+    trusted: bool, permissions: Permissions, text: "CommandText", arguments: str
+) -> tuple[dict[str, str], str]:
+    from odin.app.command_shell import run_shell_commands
+
+    return await run_shell_commands(trusted, permissions, text, arguments)
 
 
 def _make_main_agent(parts: SessionParts, factory: TeamFactory, seen: SeenFiles) -> AgentRuntime:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from odin.app.command_library import describe_demands, list_plugin_commands
 from odin.app.skills import (
     check_skill_folder,
     describe_allowed,
@@ -171,7 +172,9 @@ def _list_programs(plugin: Plugin) -> Iterator[str]:
 
 
 def _list_parts(plugin: Plugin) -> Iterator[str]:
-    yield from (f"command {name}" for name in _list_names(plugin.commands, plugin.folder))
+    demands = {text.command.name: describe_demands(text) for text in list_plugin_commands(plugin)}
+    names = _list_names(plugin.commands, plugin.folder)
+    yield from (f"command {name}{demands.get(name, '')}" for name in names)
     yield from (f"agent {name}" for name in _list_names(plugin.agents, plugin.folder))
     yield from (f"skill {skill.name}{describe_allowed(skill)}" for skill in list_plugin_skills(plugin))
 

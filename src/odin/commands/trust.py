@@ -19,6 +19,7 @@ from odin.config import CONFIG_NAME, Config, find_project_root, get_current_fold
 from odin.config.files import read_config_file
 from odin.config.trust import (
     PINNED_FILES,
+    PINNED_FOLDERS,
     PinnedProject,
     ProjectPin,
     TrustedFolder,
@@ -209,6 +210,14 @@ def _list_allowed_settings(config: Config) -> Iterator[str]:
     yield from (f"agent file: {name}" for name in list_project_files(config.root))
     files = (name for name in PINNED_FILES if name.startswith(".odin/") and os.path.isfile(f"{config.root}/{name}"))  # noqa: PTH113
     yield from (f"instruction file: {name}" for name in files)
+    declared = (item for item in config.declared.get("commands", ()) if item.layer == "project")
+    folders = (f"{config.root}/{name}" for name in PINNED_FOLDERS if name.endswith("/commands"))
+    if any(declared) or any(map(os.path.isdir, folders)):
+        from odin.app.command_library import describe_demands, load_command_library
+
+        for text in load_command_library(config, os.environ).list_texts():
+            if text.is_from_project and (demands := describe_demands(text)):
+                yield f"command: {text.path.removeprefix(f'{config.root}/')}{demands}"
     if list_project_skill_folders(config):
         from odin.app.skills import describe_allowed, list_project_skills
 

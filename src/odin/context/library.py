@@ -1,7 +1,7 @@
 """Slash commands that send a prompt: Odin's own, and custom ones from folders of Markdown files and the configuration.
 
-A custom command replaces one of Odin's own with the same name. Commands are read on demand and are only text for the
-model: nothing in them is executed.
+A custom command replaces one of Odin's own with the same name. Commands are read on demand and are text for the model.
+What they want to run or allow is for `app/command_shell.py` to decide.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.context.markdown_folder import MAX_BYTES, MarkdownFolder, insert_plugin_root, is_typable, to_plain_line
+from odin.context.arguments import fill_text
+from odin.context.markdown_folder import (
+    MAX_BYTES,
+    MarkdownFolder,
+    insert_plugin_root,
+    is_typable,
+    split_names,
+    to_plain_line,
+)
 from odin.core.client import CommandSource, CustomCommand
 from odin.core.slash_commands import is_reserved
 from odin.core.text import to_valid_unicode
@@ -80,9 +88,11 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
+_KEYS = frozenset(("description", "argument-hint", "hint", "allowed-tools", "disable-model-invocation", "body"))
+"""Keys that have an effect, or need none: the model never calls a command by itself."""
+
 PROJECT_FOLDERS = (".odin/commands", ".claude/commands")
 USER_FOLDER = "commands"
-ARGUMENTS = "$ARGUMENTS"
 
 
 class CommandFolder(Struct, frozen=True):
@@ -107,19 +117,25 @@ class ConfiguredCommands(Struct, frozen=True):
 
 
 class CommandText(Struct, frozen=True):
-    """A command and its text. `overridden_path`: a command of the user's or Odin's that a project's replaces."""
+    """A command and its text. `overridden_path`: a command of the user's or Odin's that a project's replaces.
+
+    `allowed_tools` are calls that it wants to be allowed, `ignored` the keys that have no effect.
+    """
 
     command: CustomCommand
     body: str
     path: str
     overridden_path: str = ""
-    plugin: str = ""
+    allowed_tools: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
-    def fill(self, arguments: str) -> str:
-        """Return the text with the arguments inserted, or appended if it has no `$ARGUMENTS`."""
-        if ARGUMENTS in self.body:
-            return self.body.replace(ARGUMENTS, arguments)
-        return f"{self.body}\n\n{arguments}" if arguments else self.body
+    @property
+    def is_from_project(self) -> bool:
+        return self.command.source in ("project", "project config")
+
+    def fill(self, arguments: str, outputs: Mapping[str, str] | None = None) -> str:
+        """Return the text with the arguments and the output of its commands inserted."""
+        return fill_text(self.body, arguments, first=1, outputs=outputs or {})
 
 
 class CommandLibrary:
@@ -147,6 +163,9 @@ class CommandLibrary:
                 found.setdefault(skill.name.casefold(), command)
         return tuple(found[name] for name in sorted(found))
 
+    def list_texts(self) -> tuple[CommandText, ...]:
+        return tuple(self._read_all().values())
+
     def find(self, typed: str) -> tuple[CommandText, str] | None:
         """Return the command a line starts with and the rest of the line, or None."""
         name, arguments = split_command(typed)
@@ -155,7 +174,12 @@ class CommandLibrary:
         if text is None:
             plugin, _, rest = name.casefold().partition(":")
             text = other if (other := found.get(rest)) and other.command.plugin.casefold() == plugin else None
-        return None if text is None else (text, arguments)
+        text = text or found.get(name.casefold().replace(":", "/"))
+        if text is None:
+            return None
+        if text.ignored:
+            self._warn(f"{text.path}: {', '.join(text.ignored)} in its front matter has no effect.")
+        return text, arguments
 
     def expand_skill(self, typed: str, session: str = "") -> "tuple[Skill, str] | None":
         """Return the skill a line calls, and its text with the rest of the line as arguments; None if it calls none.
@@ -226,8 +250,8 @@ class CommandLibrary:
             self._warn(f"{text.path} is ignored: the command /{name} is empty.")
         elif name not in found:
             found[name] = text
-        elif not _is_from_project(text) and _is_from_project(first := found[name]):
-            found[name] = CommandText(first.command, first.body, first.path, first.overridden_path or text.path)
+        elif not text.is_from_project and (first := found[name]).is_from_project:
+            found[name] = replace(first, overridden_path=first.overridden_path or text.path)
 
     def _warn(self, text: str) -> None:
         if text not in self._reported:
@@ -244,12 +268,16 @@ def split_command(typed: str) -> tuple[str, str]:
     return word, rest[0] if rest else ""
 
 
-def _is_from_project(text: CommandText) -> bool:
-    return text.command.source in ("project", "project config")
-
-
 def _make_text(name: str, values: Mapping[str, Any], body: str, source: CommandSource, path: str) -> CommandText:
     first = next((line.strip("# \t") for line in body.splitlines() if line.strip("# \t")), "")
     description = to_plain_line(format_value(values.get("description", "")) or first)
     hint = to_plain_line(format_value(values.get("argument-hint", "") or values.get("hint", "")))
-    return CommandText(CustomCommand(name, description, hint, source), to_valid_unicode(body), path)
+    allowed: Any = values.get("allowed-tools", "")
+    tools = cast("list[Any]", allowed) if isinstance(allowed, list) else split_names(str(allowed))
+    return CommandText(
+        CustomCommand(name, description, hint, source),
+        to_valid_unicode(body),
+        path,
+        allowed_tools=tuple(to_valid_unicode(str(tool)) for tool in tools),
+        ignored=tuple(to_plain_line(key) for key in values if key not in _KEYS),
+    )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from odin.context.arguments import fill_text, find_shell_commands
 from odin.context.markdown_folder import FrontMatter, insert_plugin_root, split_front_matter, split_names, to_plain_line
 from odin.context.skills import Skill, SkillCatalog, SkillFolder, SkillProblem
 from odin.core.errors import UsageError
@@ -323,45 +324,13 @@ def fill_skill(skill: Skill, arguments: str = "", variables: Mapping[str, str] |
     body = to_valid_unicode(split_front_matter(raw.decode("utf-8-sig", "replace")).body)
     body = insert_plugin_root(body, skill.plugin_root) if skill.plugin_root else body
     known = {"CLAUDE_SKILL_DIR": skill.folder, "ODIN_SKILL_DIR": skill.folder, **(variables or {})}
-    text = _insert_arguments(
-        skill, re.sub(r"\$\{(\w+)\}", lambda match: known.get(match[1], match[0]), body), arguments
-    )
+    body = re.sub(r"\$\{(\w+)\}", lambda match: known.get(match[1], match[0]), body)
+    first = 0 if skill.hint or skill.arguments else None
+    text = fill_text(body, arguments, first=first, names=skill.arguments, lead="ARGUMENTS: ")
     where = f"Its folder is {skill.folder}; its paths are relative to that. Run its scripts as any other command."
     files = list_files(skill.folder)
     listed = f"\nFiles: {join_some(files, _MAX_FILES)}" if files else ""
     return to_valid_unicode(f"# Skill {skill.name}\n{where}{listed}\n\n{text}")
-
-
-def _insert_arguments(skill: Skill, body: str, arguments: str) -> str:
-    """Return the text with `$ARGUMENTS`, `$ARGUMENTS[0]` and the declared names replaced, or with them at its end.
-
-    `$0` is replaced only if the skill declares arguments: otherwise it belongs to a script in the text.
-    """
-    import shlex
-
-    try:
-        words = shlex.split(arguments)
-    except ValueError:
-        words = arguments.split()
-    named = {name: words[at] if at < len(words) else "" for at, name in enumerate(skill.arguments)}
-    numbers = r"|\$(?P<short>\d)(?!\d)" if skill.hint or skill.arguments else ""
-    names = "".join(rf"|\$(?P<n{at}>{re.escape(name)})(?!\w)" for at, name in enumerate(skill.arguments))
-    pattern = rf"\$ARGUMENTS\[(?P<at>\d{{1,4}})\]|(?P<all>\$ARGUMENTS(?!\w)){numbers}{names}"
-    used = False
-
-    def fill(match: re.Match[str]) -> str:
-        nonlocal used
-        used = True
-        found = match.groupdict()
-        if found["all"]:
-            return arguments
-        number = found["at"] or found.get("short")
-        if number is not None:
-            return words[int(number)] if int(number) < len(words) else ""
-        return named[match[0].removeprefix("$")]
-
-    text = re.sub(pattern, fill, body)
-    return text if used or not arguments else f"{text}\n\nARGUMENTS: {arguments}"
 
 
 def list_files(folder: str) -> list[str]:
@@ -395,7 +364,6 @@ def check_skills(folder: str) -> tuple[list[Skill], list[SkillProblem]]:
 
 
 _LINK = re.compile(r"\]\((?!\w+:|#|/)([^)\s#]+)")
-_INJECTED = re.compile(r"(?m)(?:^|\s)!`[^`\n]+`")
 
 
 def _check_text(skill: Skill) -> Iterator[SkillProblem]:
@@ -413,7 +381,7 @@ def _check_text(skill: Skill) -> Iterator[SkillProblem]:
                 yield SkillProblem(
                     skill.shown_path, number, f"There is no file {to_plain_line(match[1])!r}.", strict=True
                 )
-        if _INJECTED.search(line):
+        if find_shell_commands(line):
             text = "Odin does not run !`command` in a skill: the model reads it as text."
             yield SkillProblem(skill.shown_path, number, text, strict=True)
 

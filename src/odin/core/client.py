@@ -351,7 +351,7 @@ CommandSource = Literal["project", "user", "project config", "user config", "ski
 
 
 class CustomCommand(Struct, frozen=True):
-    """A custom slash command, `/name` or `/folder/name`; `name` has no slash.
+    """A custom slash command, `/name` or `/folder/name`, also `/folder:name`; `name` has no slash before it.
 
     `description` and `hint` (for its arguments) are one line each. A command of a `plugin` is also `/plugin:name`.
     """
@@ -365,7 +365,8 @@ class CustomCommand(Struct, frozen=True):
     @property
     def names(self) -> tuple[str, ...]:
         """The names by which it can be called."""
-        return (self.name, f"{self.plugin}:{self.name}") if self.plugin and ":" not in self.name else (self.name,)
+        qualified = f"{self.plugin}:{self.name}" if self.plugin and ":" not in self.name else self.name
+        return tuple(dict.fromkeys((self.name, self.name.replace("/", ":"), qualified)))
 
 
 class AgentSummary(Struct, frozen=True):

@@ -11,7 +11,7 @@ paused: resuming a session must not run what was typed last week.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +29,8 @@ from odin.engine.recorder import Recorder
 
 if TYPE_CHECKING:
     from odin.context.library import CommandLibrary, CommandText
+
+T = TypeVar("T")
 
 
 class AttachedContent(Struct, frozen=True):
@@ -89,10 +91,15 @@ class PromptSource(Protocol):
         ...
 
 
+RunShell = Callable[["CommandText", str], Coroutine[Any, Any, tuple[dict[str, str], str]]]
+"""Runs the commands in the text of a custom command; returns their output, and why some may not run."""
+
+
 class CommandExpander:
     """Expands custom commands, skills, and the commands of `prompts`. `library` is loaded on first use.
 
-    In a folder that is not `trusted`, warn if the project's command replaced one of the user's or Odin's own.
+    In a folder that is not `trusted`, warn if the project's command replaced one of the user's or Odin's own; it
+    allows nothing there.
     """
 
     def __init__(
@@ -101,10 +108,13 @@ class CommandExpander:
         recorder: Recorder,
         *,
         trusted: bool,
+        run_shell: RunShell,
         prompts: PromptSource | None = None,
     ) -> None:
         self._prompts = prompts
-        self._fetching: asyncio.Task[str | None] | None = None
+        self._run_shell = run_shell
+        self._told: set[str] = set()
+        self._fetching: asyncio.Task[Any] | None = None
         self._make_library = library
         self._loaded: CommandLibrary | None = None
         self._recorder = recorder
@@ -125,7 +135,17 @@ class CommandExpander:
         if match is not None:
             command, arguments = match
             self._warn_if_overridden(command)
-            return ExpandedPrompt(command.fill(arguments), text.strip())
+            outputs: dict[str, str] = {}
+            if "!`" in command.body:
+                name = command.command.name
+                outputs, why = await self._wait_for(self._run_shell(command, arguments), name)
+                if why:
+                    self._tell_once(f"What /{name} writes as !`command` stays text: {why}")
+            rules = command.allowed_tools if self._trusted or not command.is_from_project else ()
+            if rules != command.allowed_tools:
+                self._tell_once(f"{command.path}: allowed-tools has no effect, because this folder is not trusted.")
+            used = SkillUsed(command.command.name, to_valid_unicode(command.path), prompt_id, rules) if rules else None
+            return ExpandedPrompt(command.fill(arguments, outputs), text.strip(), used)
         filled = await asyncio.to_thread(library.expand_skill, text, self._recorder.state.session)
         if filled is None:
             return await self._expand_prompt(text)
@@ -137,19 +157,28 @@ class CommandExpander:
         if self._prompts is None:
             return ExpandedPrompt(text)
         word, _, arguments = text.strip().removeprefix("/").partition(" ")
-        self._fetching = asyncio.ensure_future(self._prompts.expand_command(word, arguments.strip()))
-        try:
-            await asyncio.wait([self._fetching])
-            if self._fetching.cancelled():
-                raise UsageError(f"/{word} was interrupted.")
-            body = self._fetching.result()
-        finally:
-            self._fetching.cancel()
-            self._fetching = None
+        body = await self._wait_for(self._prompts.expand_command(word, arguments.strip()), word)
         return ExpandedPrompt(text) if body is None else ExpandedPrompt(body, text.strip())
 
+    async def _wait_for(self, work: Coroutine[Any, Any, T], word: str) -> T:
+        """Return the result of what `interrupt` can stop."""
+        self._fetching = task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait([task])
+            if task.cancelled():
+                raise UsageError(f"/{word} was interrupted.")
+            return task.result()
+        finally:
+            task.cancel()
+            self._fetching = None
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._recorder.emit(Warned(text))
+
     def interrupt(self) -> bool:
-        """Give up a command whose text is being fetched. False if there is none."""
+        """Give up a command whose text is being made. False if there is none."""
         return self._fetching is not None and self._fetching.cancel()
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:
