@@ -236,7 +236,7 @@ def test_claude_files_of_the_user_follow_the_others_and_import_from_home(tmp_pat
 def test_rules_without_paths_are_read_at_the_start_and_others_kept(workspace: Path) -> None:
     rules = {
         "style.md": "Style, see @../../docs/a.md",
-        "web/ts.md": "---\npaths: src/**/*.{ts,tsx}, lib/*.ts\ndescription: x\nglobs: y\n---\nTS",
+        "web/ts.md": '---\npaths: src/**/*.{ts,tsx}, "lib/*.ts"\ndescription: x\nglobs: y\n---\nTS',
         "py.md": "---\npaths:\n  - '**/*.py'\n---\n" + "p" * MAX_BYTES,
         "empty.md": "",
     }

@@ -310,7 +310,7 @@ def _load_rules(reader: InstructionReader, top: str) -> tuple[tuple[InstructionF
             reader.warnings.append(f"{page.path}: {names} in its front matter has no effect.")
         written: Any = page.front.values.get("paths", "")
         items = cast("list[Any]", written) if isinstance(written, list) else _COMMA.split(str(written))
-        if globs := tuple(glob for item in items if (glob := str(item).strip())):
+        if globs := tuple(glob for item in items if (glob := str(item).strip().strip("\"'"))):
             limited.append((page, globs))
         else:
             always += reader.load(Path(page.file), text=page.front.body)
