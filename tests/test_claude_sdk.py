@@ -561,7 +561,8 @@ async def test_plan_mode_offers_no_writing_tools(configure: Configure) -> None:
 
 
 @pytest.mark.slow
-async def test_control_requests_return_server_info_and_context_usage(configure: Configure) -> None:
+async def test_control_requests_return_server_info_and_context_usage(configure: Configure, workspace: Path) -> None:
+    (workspace / "CLAUDE.md").write_text("Use tabs.")
     with ScriptedServer([say("Hi.")]) as server:
         async with ClaudeSDKClient(configure(server)) as client:
             info = await client.get_server_info()
@@ -572,6 +573,7 @@ async def test_control_requests_return_server_info_and_context_usage(configure: 
             await collect(client.receive_response())
             usage = await client.get_context_usage()
             assert 0 < usage["totalTokens"] < usage["maxTokens"]
+            assert usage["memoryFiles"] == [{"path": "CLAUDE.md", "type": "project", "tokens": 4}]
             with pytest.raises(Exception, match="Control request 'rewind_files' is not supported"):
                 await client.rewind_files("x")
             with pytest.raises(Exception, match="mode"):

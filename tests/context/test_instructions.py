@@ -252,6 +252,14 @@ def test_rules_without_paths_are_read_at_the_start_and_others_kept(workspace: Pa
     assert "out.md points outside the project" in found.warning
 
 
+def test_number_of_rules_and_globs_is_limited(workspace: Path) -> None:
+    paths = "".join(f"  - 'a{number}/*'\n" for number in range(100))
+    write_files(workspace, **{f".claude/rules/{n:03}.md": f"---\npaths:\n{paths}---\nx" for n in range(101)})
+    found = load_instructions(str(workspace))
+    assert len(found.rules) == 100 and len(found.rules[0].globs) == 30
+    assert "holds more than 100 rules; the others are ignored." in found.warning
+
+
 def test_claude_md_may_be_in_its_folder(workspace: Path) -> None:
     write_files(workspace, **{".claude/CLAUDE.md": "see @../docs.md", "docs.md": "docs"})
     assert [guide.label for guide in load_instructions(str(workspace)).files] == [".claude/CLAUDE.md", "docs.md"]

@@ -205,3 +205,18 @@ def test_settings_switch_the_bell_and_the_title_on_and_off(workspace: Path, home
             rung = re.sub(rb"\x1b\][^\a\x1b]*(\a|\x1b\\)", b"", terminal.raw).count(b"\a")
             assert rung == bells
             assert (b"\x1b]0;" in terminal.raw) is title
+
+
+def test_warning_about_a_command_is_shown_before_its_turn(workspace: Path) -> None:
+    (workspace / ".claude/commands").mkdir(parents=True)
+    (workspace / ".claude/commands/fix.md").write_text("---\nmodel: opus\n---\nFix $1.")
+    with (
+        ScriptedServer([say("Fixed.")]) as server,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("/fix 12\n")
+        terminal.see("Fixed.")
+        assert "fix.md: model in its front matter has no effect." in terminal.shown.replace("\r\n", "")
+        terminal.type("/exit\n")
+        terminal.wait_for_exit()

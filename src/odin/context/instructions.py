@@ -35,6 +35,8 @@ PROJECT_PERSONAL_FILES = tuple(f".odin/{name}" for name in PERSONAL_FILES[1:])
 RULES_FOLDER = ".claude/rules"
 MAX_BYTES = 32 * 1024
 MAX_IMPORT_DEPTH = 5
+MAX_RULES = 100
+MAX_GLOBS = 30
 
 PROJECT_HEADING = "# Instructions of this project"
 USER_HEADING = "# Instructions of the user"
@@ -300,7 +302,10 @@ def _load_rules(reader: InstructionReader, top: str) -> tuple[tuple[InstructionF
     pages = MarkdownFolder(folder, "" if reader.user_folders else top).read_files(reader.warnings.append)
     always: list[InstructionFile] = []
     limited: list[tuple[MarkdownFile, tuple[str, ...]]] = []
-    for page in pages:
+    for count, page in enumerate(pages):
+        if count == MAX_RULES:
+            reader.warnings.append(f"{folder} holds more than {MAX_RULES} rules; the others are ignored.")
+            break
         place = os.path.realpath(page.file)
         if place in reader.seen:
             continue
@@ -311,7 +316,9 @@ def _load_rules(reader: InstructionReader, top: str) -> tuple[tuple[InstructionF
         written: Any = page.front.values.get("paths", "")
         items = cast("list[Any]", written) if isinstance(written, list) else _COMMA.split(str(written))
         if globs := tuple(glob for item in items if (glob := str(item).strip().strip("\"'"))):
-            limited.append((page, globs))
+            if len(globs) > MAX_GLOBS:
+                reader.warnings.append(f"{page.path}: only the first {MAX_GLOBS} of its paths are used.")
+            limited.append((page, globs[:MAX_GLOBS]))
         else:
             always += reader.load(Path(page.file), text=page.front.body)
     rules: list[PathRule] = []

@@ -22,6 +22,7 @@ from odin.core.event import (
     RoleChanged,
     TurnEnded,
     TurnStarted,
+    Warned,
 )
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import pluralize
@@ -311,6 +312,8 @@ class _PlainRepl:
                 else:
                     self._observe(envelope)
                     dialogs.handle_event(envelope)
+                    if isinstance(envelope.event, Warned) and not envelope.agent:  # a turn shows its own
+                        write_line(self._err, envelope.event.text)
             await dialogs.end()
             if self._client is client:
                 self._leave()
