@@ -158,6 +158,17 @@ async def test_sub_agent_gets_them_for_itself(start: Start) -> None:
     assert last_of_main.body.decode().count("OTHER") == 1
 
 
+async def test_installed_packages_bring_no_instructions(start: Start, workspace: Path) -> None:
+    for folder in ("node_modules/x", ".venv/lib/site-packages/y"):
+        (workspace / folder).mkdir(parents=True)
+        (workspace / folder / "AGENTS.md").write_text("FOREIGN")
+        (workspace / folder / "a.js").write_text("x")
+    files = [read(f"{folder}/a.js") for folder in ("node_modules/x", ".venv/lib/site-packages/y")]
+    talk = await start([*files, say("done")])
+    await talk.say("go")
+    assert "FOREIGN" not in talk.server.requests[-1].body.decode()
+
+
 async def test_nothing_is_sent_without_such_files(start: Start, workspace: Path) -> None:
     for name in FILES:
         if name.endswith(".md"):

@@ -22,6 +22,7 @@ from odin.context.instructions import (
 from odin.core.message import Message, ReplyMessage
 from odin.core.path_names import contains
 from odin.core.text import to_valid_unicode
+from odin.sandbox.protected_files import INSTALLED
 from odin.tools.files import Refusal
 from odin.tools.ripgrep import compile_glob
 
@@ -80,9 +81,16 @@ class PathInstructions:
 
 
 def _list_folders(root: str, name: str) -> Iterator[str]:
-    """Yield the folders from below the root down to a file, which may be a folder itself."""
-    parts = name.split("/")
-    return (f"{root}/{'/'.join(parts[:end])}" for end in range(1, len(parts) + 1))
+    """Yield the folders from below the root down to a file, which may be a folder itself.
+
+    Packages that are installed there were written by others, and their instructions are not for this project.
+    """
+    folder = root
+    for part in name.split("/"):
+        if part in INSTALLED or part == ".git":
+            return
+        folder = f"{folder}/{part}"
+        yield folder
 
 
 def _read(reader: InstructionReader, folder: str) -> list[InstructionFile]:
