@@ -289,3 +289,13 @@ def test_folder_is_a_namespace_too(workspace: Path, user: Path) -> None:
     library = make_library(workspace, user)
     assert fill_command(library, "/web:test now") == fill_command(library, "/web/test now") == "web now"
     assert library.list_commands()[0].names == ("web/Test", "web:Test")
+
+
+def test_command_of_a_plugin_names_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "my plugin"
+    text = "---\nallowed-tools: Bash(${CLAUDE_PLUGIN_ROOT}/run.sh:*), Read\n---\n!`${CLAUDE_PLUGIN_ROOT}/run.sh`"
+    write(folder / "commands/go.md", text)
+    library = CommandLibrary([CommandFolder(str(folder / "commands"), "plugin", str(folder), "mine")])
+    (found,) = library.list_texts()
+    assert found.allowed_tools == (f"Bash('{folder}'/run.sh:*)", "Read")
+    assert (found.body, found.command.names) == (f"!`{folder}/run.sh`", ("go", "mine:go"))

@@ -219,7 +219,13 @@ class CommandLibrary:
                 if is_typable(page.name):
                     body = insert_plugin_root(page.front.body, source.within) if source.plugin else page.front.body
                     text = _make_text(page.name, page.front.values, body, source.source, page.path)
-                    yield replace(text, command=replace(text.command, plugin=source.plugin)) if source.plugin else text
+                    if source.plugin:
+                        import shlex
+
+                        place = shlex.quote(source.within)
+                        tools = tuple(insert_plugin_root(tool, place) for tool in text.allowed_tools)
+                        text = replace(text, command=replace(text.command, plugin=source.plugin), allowed_tools=tools)
+                    yield text
                 else:
                     self._warn(f"{page.path} is ignored: its name must be one word.")
 
