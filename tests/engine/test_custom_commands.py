@@ -1,5 +1,6 @@
 """A custom command is expanded on submission; the typed text is displayed."""
 
+import asyncio
 import json
 import subprocess
 import threading
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.call_events import PermissionAsked, RequestStarted, ToolEnded
+from odin.core.call_events import PermissionAsked, RequestStarted, SkillUsed, ToolEnded
 from odin.core.client import CustomCommand
 from odin.core.event import PromptChanged, PromptInjected, PromptQueued, TurnStarted, Warned
 from odin.core.op import AnswerPermission, ChangePrompt, Interrupt, Prompt
@@ -303,9 +304,22 @@ class TestShellCommands:
         await talk.say("/mark")
         assert talk.all(TurnStarted)[1].text == f"!`touch {workspace}/ran` !`touch /tmp/x`"
         assert not (workspace / "ran").exists()
-        told = [item.text for item in talk.all(Warned) if "stays text" in item.text]
-        (only,) = told
-        assert only.startswith("What /mark writes as !`command` stays text: this folder is not trusted.")
+        told = [item.text for item in talk.all(Warned) if item.text.startswith("/mark is only text")]
+        assert told == [
+            "/mark is only text, and runs and allows nothing: its files are not trusted, or have changed. "
+            "`odin trust` shows them."
+        ]
+
+    async def test_changed_file_runs_nothing_any_more(self, start: Start, run_odin: Run, workspace: Path) -> None:
+        path = workspace / ".claude/commands/mark.md"
+        path.write_text("---\nallowed-tools: Read(/etc/hosts)\n---\n!`echo one`")
+        assert (await asyncio.to_thread(run_odin, "trust", "add", "--yes")).returncode == 0
+        talk = await start([say("ok"), say("ok")], yes=False)
+        await talk.say("/mark")
+        path.write_text("---\nallowed-tools: Read(/etc/hosts)\n---\n!`echo two`")
+        await talk.say("/mark")
+        assert [event.text for event in talk.all(TurnStarted)] == ["one", "!`echo two`"]
+        assert len(talk.all(SkillUsed)) == 1
 
     async def test_arguments_and_outputs_are_never_run(self, start: Start, workspace: Path) -> None:
         path = workspace / ".claude/commands/echo.md"

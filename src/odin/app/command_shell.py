@@ -1,8 +1,8 @@
 """Runs what slash commands write as `` !`command` ``, for its output.
 
-A project's commands run nothing unless its folder is trusted; the user's own run there, too, and elsewhere what a rule
-or their `allowed-tools` allow. All run in the sandbox, read-only, and not at all without one. The arguments are
-parameters of the shell, so that none of them can become a command.
+Those of a slash command that is not trusted are not run at all. In a trusted folder the others run, elsewhere only what
+a rule or their `allowed-tools` allow: in the sandbox, read-only, and not without one. The arguments are parameters of
+the shell, so that none of them can become a command.
 """
 
 import asyncio
@@ -29,9 +29,10 @@ MAX_COMMANDS = 10
 async def run_shell_commands(
     trusted: bool, permissions: Permissions, text: CommandText, arguments: str
 ) -> tuple[dict[str, str], str]:
-    """Return the output of the commands in a text that may run, and why others may not, or ""."""
-    if text.is_from_project and not trusted:
-        return {}, "this folder is not trusted. `odin trust` shows what needs trust."
+    """Return the output of the commands in a trusted text that may run, and why others may not, or "".
+
+    `trusted`: the folder is.
+    """
     used = SkillUsed(text.command.name, text.path, rules=text.allowed_tools)
     policy, why = permissions.policy.get().with_skills((used,)), ""
     allowed: list[str] = []

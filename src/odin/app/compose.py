@@ -18,6 +18,7 @@ from odin.app.policy import (
     build_redactor,
     choose_permission_mode,
     find_changed_plugin,
+    is_command_trusted,
     load_rule_set,
 )
 from odin.app.process_services import ProcessServices, WorkspaceMember
@@ -308,6 +309,7 @@ def compose_session(
             partial(_load_command_library, core, skills),
             recorder,
             trusted=config.trust.trusted,
+            is_trusted=partial(is_command_trusted, config, environment.variables),
             run_shell=partial(_run_shell_commands, config.trust.trusted, permissions),
             prompts=servers.current,
         ),

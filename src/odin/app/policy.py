@@ -5,6 +5,7 @@ and from programs; the hook modules are imported with the first hook.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -12,10 +13,13 @@ import msgspec
 
 from odin.config import Config, Options, get_config_dir
 from odin.config.auth import read_auth_file
+from odin.config.files import read_config_file
+from odin.config.paths import CONFIG_NAME
 from odin.config.settings import LayerDeclaration, McpServerSettings, merge_command_settings
+from odin.config.trust import evaluate_trust
 from odin.core.call_events import ToolEnded
 from odin.core.environment import ExecutionEnvironment
-from odin.core.errors import UsageError
+from odin.core.errors import ConfigError, UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
 from odin.core.policy import (
     NO_HOOK_EFFECT,
@@ -38,6 +42,7 @@ from odin.sandbox.runner import ProcessRunner
 if TYPE_CHECKING:
     from odin.app.launcher import Launcher
     from odin.app.sandbox import LazySandbox
+    from odin.context.library import CommandText
     from odin.hooks.session_hooks import SessionHooks
     from odin.policy.policy import Policy
 
@@ -319,6 +324,22 @@ def find_changed_plugin(config: Config, plugin: str) -> Sequence[str]:
     from odin.config.plugins import find_changed_files
 
     return find_changed_files(next(item for item in config.plugins if item.folder == plugin))
+
+
+def is_command_trusted(config: Config, env: Mapping[str, str], text: "CommandText") -> bool:
+    """True if what a slash command wants to run and allow is what the user trusts; its file may have changed since."""
+    if text.command.source == "plugin":
+        plugins = (item.folder for item in config.plugins if item.name == text.command.plugin)
+        return not any(find_changed_plugin(config, folder) for folder in plugins)
+    if not text.is_from_project:
+        return True
+    if not config.trust.trusted or config.trust.once:
+        return config.trust.trusted
+    try:
+        written = read_config_file(Path(config.root, CONFIG_NAME))
+    except ConfigError:
+        return False
+    return evaluate_trust(config.root, env, written).trusted
 
 
 def _shorten_warnings(warnings: Sequence[str], declared: LayerDeclaration) -> Sequence[str]:

@@ -98,8 +98,8 @@ RunShell = Callable[["CommandText", str], Coroutine[Any, Any, tuple[dict[str, st
 class CommandExpander:
     """Expands custom commands, skills, and the commands of `prompts`. `library` is loaded on first use.
 
-    In a folder that is not `trusted`, warn if the project's command replaced one of the user's or Odin's own; it
-    allows nothing there.
+    In a folder that is not `trusted`, warn if the project's command replaced one of the user's or Odin's own.
+    `is_trusted` says of a command whether it may run programs and allow tool calls.
     """
 
     def __init__(
@@ -108,10 +108,12 @@ class CommandExpander:
         recorder: Recorder,
         *,
         trusted: bool,
+        is_trusted: "Callable[[CommandText], bool]",
         run_shell: RunShell,
         prompts: PromptSource | None = None,
     ) -> None:
         self._prompts = prompts
+        self._is_trusted = is_trusted
         self._run_shell = run_shell
         self._told: set[str] = set()
         self._fetching: asyncio.Task[Any] | None = None
@@ -135,23 +137,31 @@ class CommandExpander:
         if match is not None:
             command, arguments = match
             self._warn_if_overridden(command)
-            outputs: dict[str, str] = {}
-            if "!`" in command.body:
-                name = command.command.name
-                outputs, why = await self._wait_for(self._run_shell(command, arguments), name)
-                if why:
-                    self._tell_once(f"What /{name} writes as !`command` stays text: {why}")
-            rules = command.allowed_tools if self._trusted or not command.is_from_project else ()
-            if rules != command.allowed_tools:
-                self._tell_once(f"{command.path}: allowed-tools has no effect, because this folder is not trusted.")
-            used = SkillUsed(command.command.name, to_valid_unicode(command.path), prompt_id, rules) if rules else None
-            return ExpandedPrompt(command.fill(arguments, outputs), text.strip(), used)
+            return await self._expand_command(command, arguments, prompt_id, text.strip())
         filled = await asyncio.to_thread(library.expand_skill, text, self._recorder.state.session)
         if filled is None:
             return await self._expand_prompt(text)
         skill, body = filled
         used = SkillUsed(skill.name, to_valid_unicode(skill.path), prompt_id, skill.allowed_tools)
         return ExpandedPrompt(body, text.strip(), used)
+
+    async def _expand_command(
+        self, command: "CommandText", arguments: str, prompt_id: str, shown: str
+    ) -> ExpandedPrompt:
+        name, outputs, used = command.command.name, dict[str, str](), None
+        has_programs = "!`" in command.body
+        if has_programs or command.allowed_tools:
+            if not await asyncio.to_thread(self._is_trusted, command):
+                why = "its files are not trusted, or have changed. `odin trust` shows them."
+                self._tell_once(f"/{name} is only text, and runs and allows nothing: {why}")
+            else:
+                if has_programs:
+                    outputs, why = await self._wait_for(self._run_shell(command, arguments), name)
+                    if why:
+                        self._tell_once(f"What /{name} writes as !`command` stays text: {why}")
+                if command.allowed_tools:
+                    used = SkillUsed(name, to_valid_unicode(command.path), prompt_id, command.allowed_tools)
+        return ExpandedPrompt(command.fill(arguments, outputs), shown, used)
 
     async def _expand_prompt(self, text: str) -> ExpandedPrompt:
         if self._prompts is None:
