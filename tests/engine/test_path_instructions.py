@@ -178,6 +178,13 @@ async def test_nothing_is_sent_without_such_files(start: Start, workspace: Path)
     assert "Instructions of" not in talk.server.requests[-1].body.decode()
 
 
+async def test_files_of_the_home_folder_are_sent_once_in_it(start: Start, home: Path) -> None:
+    talk = await start([read("a.ts"), say("done")], cwd=str(home))
+    (home / "a.ts").write_text("x")
+    await talk.say("go")
+    assert count(talk.server.requests[-1].body.decode(), "MINE", "TYPES") == {"MINE": 1, "TYPES": 1}
+
+
 async def test_import_from_elsewhere_needs_a_rule_of_the_user(start: Start, workspace: Path, home: Path) -> None:
     (home / "shared.md").write_text("SHARED")
     (workspace / "CLAUDE.md").write_text("@~/shared.md @docs/style.md @~/.aws/credentials")

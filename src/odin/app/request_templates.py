@@ -60,15 +60,16 @@ class RequestTemplates:
         refuse_import: RefuseImport,
     ) -> None:
         home = str(get_home_dir(env))
-        found = load_instructions(config.root, cwd, open_for_reading, home, refuse_import)
         trusted_root = config.root if config.trust.trusted else ""
         own = load_personal_files(str(get_config_dir(env)), trusted_root, open_for_reading, home, refuse_import)
+        # In the home folder, `.claude` is that of the user and of the project.
+        found = load_instructions(config.root, cwd, open_for_reading, home, refuse_import, own.places)
         self.instructions = replace(
             found,
             personal=own.personal,
             warning=" ".join(filter(None, (found.warning, own.warning))),
             rules=(*own.rules, *found.rules),
-            places=found.places | own.places,
+            places=found.places,
         )
         self._home, self._refuse_import = home, refuse_import
         self._path_instructions: PathInstructions | None = None

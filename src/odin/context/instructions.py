@@ -101,14 +101,19 @@ def _open_plainly(path: str) -> int:
 
 
 def load_instructions(
-    root: str, cwd: str = "", open_file: OpenFile = _open_plainly, home: str = "", refuse: RefuseImport | None = None
+    root: str,
+    cwd: str = "",
+    open_file: OpenFile = _open_plainly,
+    home: str = "",
+    refuse: RefuseImport | None = None,
+    seen: Iterable[str] = (),
 ) -> Instructions:
     """Read ODIN.md, then AGENTS.md from the root down to `cwd`, then rules. Missing or unreadable files are skipped.
 
     Without AGENTS.md a folder's CLAUDE.md counts; CLAUDE.local.md counts in addition. Only the first 32 KiB in total
-    are used, because they are sent with every request; cuts are reported.
+    are used, because they are sent with every request; cuts are reported. The files in `seen` are left out.
     """
-    reader = InstructionReader(root, open_file, home, refuse)
+    reader = InstructionReader(root, open_file, home, refuse, seen)
     own = reader.load(Path(root, ODIN_MD))
     guides = own[1:]
     for folder in _list_folders(root, cwd):

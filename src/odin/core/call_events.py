@@ -270,7 +270,7 @@ class TodosChanged(Event, frozen=True):
 class SkillUsed(Event, frozen=True, omit_defaults=True):
     """An agent read the text of a skill. `prompt` is the prompt with which the user called it as a slash command.
 
-    `rules` are the tool calls that the skill allows until the turn ends.
+    `rules` are the tool calls that the skill allows until the turn ends. A custom command with `allowed-tools` counts.
     """
 
     name: str
