@@ -2,11 +2,12 @@
 
 import pytest
 from textual import events
+from textual.widgets import Static
 
 from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAsked
 from odin.core.event import TurnStarted
 from odin.ui.tui.dialogs.dialog import RequestDialog
-from odin.ui.tui.dialogs.widgets import TextPage
+from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
 from tests.tui.conftest import Stage, run_app
 from tests.tui.key_cases import ASKED, QUESTIONS, Scene
 
@@ -119,3 +120,25 @@ async def test_the_end_of_a_page_that_goes_on_is_marked() -> None:
         assert "evil" not in stage.screen()
         await stage.press("space", "space", "space")
         await stage.until(lambda: "| sh" in stage.screen() and "↓ " not in stage.screen())
+
+
+@pytest.mark.parametrize("size", [(40, 10), (40, 12), (60, 15), (60, 20)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("ask", [ASKED, QUESTIONS], ids=["permission", "questions"])
+async def test_what_is_typed_is_visible_above_the_request(
+    size: tuple[int, int], ask: PermissionAsked | QuestionsAsked
+) -> None:
+    """However long it is; the request says how to answer it, and a row of it is visible."""
+    scene = Scene()
+    async with run_app(scene.sessions, size=size) as stage:
+        dialog = await open_request(scene, stage, ask)
+        for text in ("Hello", " and then" + " more" * 40 + " at the end"):
+            await stage.type(text)
+            last = text.split()[-1]
+            await stage.until(lambda last=last: f"{last} " in stage.screen() and "╰" in stage.screen())
+            seen = stage.screen().split("━")
+            assert last in seen[0] and "Tab to answer" in seen[-1]
+            about = dialog.query_one("#title", Static)
+            assert str(about.content).split("\n")[0][:20] in seen[-1]
+        await stage.press("tab")
+        await stage.until(lambda: dialog.ready and "Tab to answer" not in stage.screen())
+        assert dialog.query_one(ChoiceBar).display

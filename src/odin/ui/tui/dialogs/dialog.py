@@ -21,7 +21,7 @@ from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
 from odin.ui.tui.keys import KeyScope, LineInput, is_typing_key, make_scroll_action
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import make_palette
-from odin.ui.tui.panels.panel import BottomArea
+from odin.ui.tui.panels.panel import SHORT_SCREEN, BottomArea
 from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.timers import call_after
 from odin.ui.tui.transcript import TranscriptView
@@ -29,8 +29,8 @@ from odin.ui.tui.transcript import TranscriptView
 Result = TypeVar("Result")
 SubmitAnswer = Callable[[Answer, str], Awaitable[str]]
 
-SHORT_SCREEN = 16
-"""On screens with fewer rows a request has nearly all of them, and no hint below its answers."""
+_PARTS = ("#message", "#title", "#label", "#about", "#danger", "#answers", "#hint")
+"""The parts of a request, the most important first."""
 
 _EDIT_ROWS = 8
 
@@ -171,6 +171,8 @@ class RequestDialog(Dialog[Result]):
     def on_mount(self) -> None:
         self._quiet_from = self.odin.timing.clock()
         self.odin.query_one(TranscriptView).to_end()
+        composer_area = cast(Widget, self._composer.parent)
+        self.watch(composer_area, "virtual_size", self._fit_later, init=False)
         self._check_pause()
         if self._deadline:
             self.set_interval(1.0, self.retitle)
@@ -207,26 +209,35 @@ class RequestDialog(Dialog[Result]):
         self.fit()
 
     def fit(self) -> None:
-        """Give the page the rows that the answers leave free; the answers are always visible."""
+        """Give the page the rows that the answers leave free; the answers are always visible.
+
+        While it yields, the composer and a row of the conversation are: what does not fit below them is not shown.
+        """
         width, height, page = max(self.odin.size.width - 2, 1), self.odin.size.height, self.query_one(TextPage)
-        used = 1 + self.query_one(ChoiceBar).count_rows(width)
-        for part in self.query(Static):
-            text = str(part.content)
-            part.display = bool(text) and (part.id != "hint" or height >= SHORT_SCREEN)
-            used += wrap_words(text, width).count("\n") + 1 if part.display else 0
-        most = height - self.odin.query_one(BottomArea).count_rows() if self.is_yielding else height
-        rows = min(self.count_panel_rows(), most) - used - self.query_one("#line", Input).display
+        most = height - 1 - self.odin.query_one(BottomArea).count_rows() if self.is_yielding else height
+        lines, used = page.count_rows(width), 1
+        for part in map(self.query_one, _PARTS):
+            if isinstance(part, Static):
+                rows = len(wrap_words(str(part.content), width).splitlines())
+            else:
+                rows = part.count_rows(width) if isinstance(part, ChoiceBar) else min(lines, 1)
+            is_wanted = bool(rows) and (part.id != "hint" or height >= SHORT_SCREEN)
+            part.display = is_wanted and (not self.is_yielding or used + rows <= most)
+            used += rows if part.display else 0
+        rows = min(self.count_panel_rows(), most) - used + page.display - self.query_one("#line", Input).display
         args = self.query_one(ArgumentsArea)
         if args.display:
             tall = min(max(args.document.line_count + 1, 3), max(rows - 2, 2), _EDIT_ROWS)
             args.styles.height = tall
             rows -= tall
-        lines = page.count_rows(width)
-        page.display = bool(lines)
         page.styles.height = max(min(lines, rows), min(lines, 2, max(rows, 1)))
         shown = [line for line, number in self._option_lines.items() if number == self.current_option]
         if shown:
             self.call_after_refresh(self._reveal, shown[0], shown[-1])
+
+    def _fit_later(self) -> None:
+        """Fit after the next refresh, when the dialog may be gone."""
+        self.call_after_refresh(lambda: self.fit() if self.query(TextPage) else None)
 
     @property
     def current_option(self) -> int:

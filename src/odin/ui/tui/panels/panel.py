@@ -87,14 +87,22 @@ class Panel(Widget, can_focus=False):
                 await result
 
 
+SHORT_SCREEN = 16
+"""On screens with fewer rows a request has nearly all of them, and no hint below its answers."""
+
+
 class BottomArea(Vertical):
     """Everything below the transcript. It grows under a dialog, so that the transcript ends above the dialog.
 
-    The dialog covers it, or is `below` it while the keyboard belongs to the composer.
+    The dialog covers it, or is `below` it while the keyboard belongs to the composer, which is alone on a short screen.
     """
 
     DEFAULT_CSS = """
-    BottomArea { height: auto; }
+    BottomArea {
+        height: auto;
+        &.-short > *, &.-short QueuePanel { max-height: 0; }
+        &.-short > InputPanel { max-height: 100%; }
+    }
     """
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -104,12 +112,14 @@ class BottomArea(Vertical):
     def reserve(self, rows: int, owner: object, *, below: bool = False) -> None:
         """Take at least this many rows for `owner`."""
         self._reserved_for = owner
+        self.set_class(below and self.screen.size.height < SHORT_SCREEN, "-short")
         self.styles.min_height = 0 if below else rows
         self.styles.padding = (0, 0, rows if below else 0, 0)
 
     def count_rows(self) -> int:
-        """Return how many rows its parts take."""
-        return sum(part.outer_size.height for part in self.children if part.display)
+        """Return how many rows its parts take while a dialog is below."""
+        parts = self.query("Composer") if self.screen.size.height < SHORT_SCREEN else self.children
+        return sum(part.outer_size.height for part in parts if part.display)
 
     def release(self, owner: object) -> None:
         """Give the rows back, unless another owner has taken them since."""
