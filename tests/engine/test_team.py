@@ -59,7 +59,7 @@ def complete(summary: str, *, id: str | None = None, **more: Any) -> Turn:
 
 async def settle(client: Client) -> None:
     """Wait until no agent is working."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             shot = await client.snapshot()
             if not shot.executing and not shot.team_working:
