@@ -30,10 +30,9 @@ from odin.tools.context_summarizer import ContextSummarizerTool
 from odin.tools.web import WebFetchTool, WebSearchTool
 from odin.ui.tui.dialogs.reports import describe_scope
 from odin.ui.tui.keys import KEYS, KeyScope, format_key
-from record import as_picture, as_text
+from record import as_text
 
 ROOT = Path(__file__).resolve().parent.parent
-PICTURE = ROOT / "docs" / "pictures" / "run.svg"
 SCHEMA = ROOT / "docs" / "odinconfig.schema.json"
 PART = re.compile(r"(<!-- generated:(\w+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
@@ -175,7 +174,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     write: bool = parser.parse_args().write
     faults: list[str] = []
-    wanted = {SCHEMA: json.dumps(build_schema(), indent=2) + "\n", PICTURE: as_picture()}
+    wanted = {SCHEMA: json.dumps(build_schema(), indent=2) + "\n"}
     used: set[str] = set()
     for page in pages():
         text = page.read_text(encoding="utf-8")

@@ -1,10 +1,11 @@
-"""Draw the README pictures of the terminal app: the real app and a real session with a scripted model.
+"""Draw the pictures and the recording of the terminal app: the real app and a real session with a scripted model.
 
 Run by hand (`.venv/bin/python bin/pictures.py`) when the look of the app changes.
 Check the pictures before you commit them.
 """
 
 import asyncio
+import html
 import os
 import re
 import sys
@@ -16,7 +17,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
+from rich.style import Style
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 from odin.config import Options
 from odin.core.client import Sessions
@@ -57,6 +61,7 @@ cart = pathlib.Path("cart.py")
 cart.write_text(cart.read_text().replace("TAX = 0.07", "TAX = 0.19"))
 pathlib.Path("prices.py").write_text('PRICES = {\\n    "book": 10.00,\\n    "map": 4.50,\\n}\\n')
 """
+GENERATED = "The price list is in `prices.py`; the tax rate comes from the same source now."
 DONE = "Done: three files changed, and all tests pass."
 OTHERS = (
     "Why does the login test fail on Mondays?",
@@ -75,7 +80,8 @@ class Model:
     def __call__(self, request: SeenRequest) -> Turn:
         said = str(request.json)
         if GENERATE in said:
-            return say(DONE) if request.results else call("Bash", {"command": "python3 generate.py --prices"})
+            command = "python3 generate.py --prices"
+            return say(GENERATED) if command in said else call("Bash", {"command": command})
         if TASK[:20] not in said:
             return say(DONE)
         if not request.results:
@@ -88,6 +94,68 @@ class Model:
             change = {"file_path": self.file, "old_string": OLD, "new_string": NEW}
             return reply("Here it is: the discount is computed and never used.", [call("EditTool", change)])
         return say(ANSWER, chunk=12).hold(self.gate, after=len(ANSWER) // 12 + 3)
+
+
+BACK = "#14171c"
+CELL, ROW = 8.4, 19
+"""Width and height of a character of the recording, in pixels."""
+
+
+class Recording:
+    """Screens with the seconds each is shown, drawn as one animated SVG. Equal rows are stored once."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, str] = {}
+        self._rows: dict[str, int] = {}
+        self._screens: list[tuple[list[int], float]] = []
+
+    def add(self, strips: list[Strip], seconds: float) -> None:
+        rows = [self._rows.setdefault(self._draw(strip), len(self._rows)) for strip in strips]
+        self._screens.append((rows, seconds))
+
+    def _draw(self, strip: Strip) -> str:
+        drawn: list[str] = []
+        column = 0
+        for text, style, _ in strip:
+            width, style = cell_len(text), style or Style()
+            back = style.bgcolor.get_truecolor().hex if style.bgcolor else BACK
+            if back != BACK:
+                look = self._looks.setdefault(f"fill:{back}", f"s{len(self._looks)}")
+                drawn.append(f'<rect x="{column * CELL:g}" width="{width * CELL:.1f}" height="{ROW}" class="{look}"/>')
+            if text.strip():
+                color = style.color.get_truecolor().hex if style.color else "#d3d6db"
+                css = f"fill:{color}" + (";font-weight:bold" if style.bold else "")
+                look = self._looks.setdefault(css, f"s{len(self._looks)}")
+                start = column + len(text) - len(text.lstrip())
+                shown = text.strip()
+                place = f'x="{start * CELL:g}" y="14" textLength="{cell_len(shown) * CELL:g}"'
+                drawn.append(f'<text {place} class="{look}">{html.escape(shown)}</text>')
+            column += width
+        return "".join(drawn)
+
+    def draw(self, width: int, height: int) -> str:
+        length = sum(seconds for _, seconds in self._screens)
+        styles = [f".{name}{{{css}}}" for css, name in self._looks.items()]
+        screens: list[str] = []
+        since = 0.0
+        for number, (rows, seconds) in enumerate(self._screens):
+            start, since = since, since + seconds
+            steps = [(0, "hidden"), (start, "visible"), (since, "hidden")][not number :]
+            frames = "".join(f"{100 * at / length:.2f}%{{visibility:{what}}}" for at, what in steps)
+            styles.append(f"@keyframes k{number}{{{frames}}}.f{number}{{animation-name:k{number}}}")
+            used = "".join(f'<use href="#r{row}" y="{ROW * line}"/>' for line, row in enumerate(rows))
+            screens.append(f'<g class="f f{number}">{used}</g>')
+        # Without animation, the screen that waits for an approval is the most telling one.
+        chosen = f".f{len(self._screens) // 2}{{visibility:visible!important}}"
+        styles.append(f"@media(prefers-reduced-motion){{.f{{animation:none!important}}{chosen}}}")
+        rows = "".join(f'<g id="r{number}">{row}</g>' for row, number in self._rows.items())
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width * CELL + 24:g} {height * ROW + 24}" '
+            f'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14" xml:space="preserve"><style>'
+            f".f{{visibility:hidden;animation:{length:g}s step-end infinite}}{''.join(styles)}</style>"
+            f'<defs>{rows}</defs><rect width="100%" height="100%" rx="10" fill="{BACK}"/>'
+            f'<g transform="translate(12 12)">{"".join(screens)}</g></svg>\n'
+        )
 
 
 class Hands:
@@ -118,6 +186,18 @@ class Hands:
 
     def _screen(self) -> str:
         return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())  # pyright: ignore[reportPrivateUsage]
+
+    async def type(self, text: str, recording: Recording) -> None:
+        """Type some words at a time, so that the recording shows it."""
+        words = text.split(" ")
+        for end in range(3, len(words) + 3, 3):
+            self.app.composer.text = " ".join(words[:end])
+            await self.record(recording, 0.25)
+        await self._pilot.press("enter")
+
+    async def record(self, recording: Recording, seconds: float) -> None:
+        await self._pilot.pause(0.4)
+        recording.add(self.app.screen._compositor.render_strips(), seconds)  # pyright: ignore[reportPrivateUsage]
 
     async def take(self, name: str) -> None:
         """Write the screen as SVG, without external fonts and without local paths."""
@@ -207,6 +287,34 @@ async def choosing() -> None:
         await hands.take("sessions")
 
 
+async def session(size: tuple[int, int]) -> None:
+    """Record a session: a prompt, an edit that is approved, a command whose changes are kept, and undo."""
+    recording = Recording()
+    async with opened(size) as hands:
+        await hands.record(recording, 1.5)
+        await hands.type(TASK, recording)
+        await hands.shows("y Allow once")
+        await hands.record(recording, 4)
+        await hands.press("y")
+        await hands.shows("38.52")
+        await hands.record(recording, 2)
+        hands.model.gate.set()
+        await hands.until(lambda: not hands.app.executing)
+        await hands.record(recording, 1.5)
+        await hands.type(GENERATE, recording)
+        await hands.shows("Keep", "Discard")
+        await hands.record(recording, 4)
+        await hands.press("y")
+        await hands.until(lambda: not hands.app.executing)
+        await hands.record(recording, 2)
+        await hands.type("/undo", recording)
+        await hands.shows("/redo undoes this")
+        await hands.record(recording, 3)
+        drawn = recording.draw(*size).replace(str(hands._home), SHOWN_HOME)  # pyright: ignore[reportPrivateUsage]
+    (PICTURES / "session.svg").write_text(drawn, encoding="utf-8")
+    sys.stdout.write("session.svg\n")
+
+
 async def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     await at_work("app", (110, 38), "dark")
@@ -214,6 +322,7 @@ async def main() -> None:
     await asking()
     await keeping()
     await choosing()
+    await session((96, 30))
 
 
 if __name__ == "__main__":

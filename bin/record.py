@@ -1,9 +1,8 @@
-"""Record a real offline run of Odin in a small project for the README, as text and as a picture.
+"""Record a real offline run of Odin in a small project for the documentation.
 
 The offline planner is deterministic, so `make docs-check` detects changes of the visible output.
 """
 
-import html
 import os
 import subprocess
 import sys
@@ -56,31 +55,3 @@ def recorded() -> tuple[str, ...]:
 
 def as_text() -> str:
     return "\n".join(("```console", *recorded(), "```"))
-
-
-def as_picture() -> str:
-    """Return the lines as an SVG picture of a terminal window."""
-    lines = [line for text in recorded() for line in _wrapped(text)]
-    height = 20 * len(lines) + 66
-    rows: list[str] = []
-    for number, line in enumerate(lines):
-        colour = "#8be9a8" if line.startswith("$ ") else "#d7dae0"
-        rows.append(f'<text x="24" y="{64 + 20 * number}" fill="{colour}">{html.escape(line)}</text>')
-    dots = "".join(
-        f'<circle cx="{24 + 20 * index}" cy="22" r="6" fill="{colour}"/>'
-        for index, colour in enumerate(("#ff5f57", "#febc2e", "#28c840"))
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 {height}" width="920" height="{height}">'
-        f'<rect width="920" height="{height}" rx="10" fill="#1b1e24"/>{dots}'
-        '<g font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14" xml:space="preserve">'
-        f"{''.join(rows)}</g></svg>\n"
-    )
-
-
-def _wrapped(line: str, width: int = 104) -> list[str]:
-    if len(line) <= width:
-        return [line]
-    cut = line.rfind(" ", 0, width)
-    cut = cut if cut > 0 else width
-    return [line[:cut], *_wrapped(line[cut:].lstrip(), width)]
