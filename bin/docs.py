@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "docs" / "odinconfig.schema.json"
 PART = re.compile(r"(<!-- generated:(\w+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+OPTIONS_OF_ALL = re.compile(r"\n  (?:-h, --help  .*|--json  +print JSON|--cwd DIR  +project folder)(?=\n|$)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -101,7 +102,15 @@ def commands() -> str:
     for name, module in COMMANDS.items():
         parser = capture_parser(name, module)
         parser.formatter_class = make_formatter
-        lines += [f"### odin {name}", "", "```text", parser.format_help().rstrip(), "```", ""]
+        shown = OPTIONS_OF_ALL.sub("", parser.format_help().rstrip())
+        lines += [
+            f"### odin {name}",
+            "",
+            "```text",
+            shown.replace("\n\noptions:\n\n", "\n\n").removesuffix("\n\noptions:"),
+            "```",
+            "",
+        ]
     return "\n".join(lines)
 
 

@@ -84,7 +84,7 @@ def _format_rows(key: str, found: dict[str, Any], defs: dict[str, Any], variable
     rows = [f"| `{key}` | {_format_type(found)} | {default} | {variable} | {project} | {meaning} |"]
     for name, child in defs[reference or inner]["properties"].items() if reference or inner else ():
         path = f"{key}.{name}" if reference else f"{key}.NAME.{name}"
-        rows.extend(_format_rows(path, child, defs, "", project))
+        rows.extend(_format_rows(path, child, defs, "", ""))
     return rows
 
 
