@@ -97,20 +97,15 @@ def builtins() -> str:
 
 
 def commands() -> str:
-    """Return a Markdown section with the help text of each subcommand."""
+    """Return a Markdown section with the help text of each subcommand, without the options of all and their usage."""
     lines: list[str] = []
     for name, module in COMMANDS.items():
         parser = capture_parser(name, module)
         parser.formatter_class = make_formatter
-        shown = OPTIONS_OF_ALL.sub("", parser.format_help().rstrip())
-        lines += [
-            f"### odin {name}",
-            "",
-            "```text",
-            shown.replace("\n\noptions:\n\n", "\n\n").removesuffix("\n\noptions:"),
-            "```",
-            "",
-        ]
+        usage, _, rest = parser.format_help().rstrip().partition("\n\n")
+        arguments = " ".join(re.sub(r"\[-[^\]]*\]", "", usage).split()).removeprefix(f"usage: odin {name}")
+        shown = OPTIONS_OF_ALL.sub("", rest).replace("\n\noptions:\n\n", "\n\n").removesuffix("\n\noptions:")
+        lines += [f"### odin {name}", "", "```text", f"odin {name} [OPTIONS]{arguments}", "", shown, "```", ""]
     return "\n".join(lines)
 
 
