@@ -49,12 +49,13 @@ def total(items):
 OLD = "    net = sum(item.price for item in items)\n    return"
 NEW = "    net = sum(item.price for item in items) - discount(items)\n    return"
 TESTS = "from cart import discount, total\n\n\ndef test_nothing_costs_nothing():\n    assert total([]) == 0\n"
+FIX = "Customers pay too much when they get a discount. Find out why and fix it."
 TASK = "Customers pay too much when they get a discount. Find out why, fix it and write a test for it."
 ANSWER = (
     "`total` never looked at the discount: it is taken off **before** the tax now.\n\n"
-    "| four books of 10.00 | before | now |\n|---|---|---|\n| net | 40.00 | 36.00 |\n| total | 42.80 | 38.52 |\n\n"
-    "The test is next."
+    "| four books of 10.00 | before | now |\n|---|---|---|\n| net | 40.00 | 36.00 |\n| total | 42.80 | 38.52 |"
 )
+NEXT = "\n\nThe test is next."
 GENERATE = "Generate the price list."
 GENERATOR = """import re, pathlib
 cart = pathlib.Path("cart.py")
@@ -88,12 +89,13 @@ class Model:
             steps = ("Read the cart", "Take off the discount", "Write a test", "Run all tests")
             states = ("completed", "in_progress", "pending", "pending")
             todos = [{"id": step, "content": step, "status": state} for step, state in zip(steps, states, strict=True)]
-            calls = [call("TodoWrite", {"todos": todos}), call("Read", {"file_path": self.file})]
+            calls = [call("TodoWrite", {"todos": todos}), call("Read", {"file_path": self.file})][FIX in said :]
             return reply("I look at the cart first.", calls, thinking="Where does the discount go?")
         if NEW not in Path(self.file).read_text():
             change = {"file_path": self.file, "old_string": OLD, "new_string": NEW}
             return reply("Here it is: the discount is computed and never used.", [call("EditTool", change)])
-        return say(ANSWER, chunk=12).hold(self.gate, after=len(ANSWER) // 12 + 3)
+        answer = ANSWER if FIX in said else ANSWER + NEXT
+        return say(answer, chunk=12).hold(self.gate, after=len(answer) // 12 + 3)
 
 
 BACK = "#14171c"
@@ -145,7 +147,7 @@ class Recording:
             styles.append(f"@keyframes k{number}{{{frames}}}.f{number}{{animation-name:k{number}}}")
             used = "".join(f'<use href="#r{row}" y="{ROW * line}"/>' for line, row in enumerate(rows))
             screens.append(f'<g class="f f{number}">{used}</g>')
-        # Without animation, the screen that waits for an approval is the most telling one.
+        # Without animation, the middle screen is shown: the edit and the answer.
         chosen = f".f{len(self._screens) // 2}{{visibility:visible!important}}"
         styles.append(f"@media(prefers-reduced-motion){{.f{{animation:none!important}}{chosen}}}")
         rows = "".join(f'<g id="r{number}">{row}</g>' for row, number in self._rows.items())
@@ -192,6 +194,7 @@ class Hands:
         words = text.split(" ")
         for end in range(3, len(words) + 3, 3):
             self.app.composer.text = " ".join(words[:end])
+            self.app.composer.move_cursor(self.app.composer.document.end)
             await self.record(recording, 0.25)
         await self._pilot.press("enter")
 
@@ -292,7 +295,7 @@ async def session(size: tuple[int, int]) -> None:
     recording = Recording()
     async with opened(size) as hands:
         await hands.record(recording, 1.5)
-        await hands.type(TASK, recording)
+        await hands.type(FIX, recording)
         await hands.shows("y Allow once")
         await hands.record(recording, 4)
         await hands.press("y")
