@@ -96,6 +96,52 @@ def test_transcript_of_another_agent_becomes_a_session(
     assert "Fixing the parser" in run_here("sessions")[1]
 
 
+SETUPS = Path(__file__).parent / "setups"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*SETUPS.rglob("home/**/????????-*.jsonl"), *SETUPS.rglob("*-*-*T*.jsonl"), SETUPS / "opencode-export.json"],
+    ids=lambda path: path.name,
+)
+def test_real_transcripts_of_other_agents_become_sessions(run_here: RunHere, store: SessionStore, path: Path) -> None:
+    """The agents themselves wrote them: Claude Code, Codex, Gemini CLI and OpenCode."""
+    code, printed, said = run_here("import", str(path), "--json")
+    assert code == 0, said
+    session = json.loads(printed)["session"]
+    state = SessionState.fold(read_log(store.get_path(session)), session)
+    prompt, looked, read, answered = state.build_history()
+    assert isinstance(prompt, PromptMessage) and prompt.text.strip('"') == "What is in hello.txt?"
+    assert isinstance(looked, ReplyMessage) and "hello.txt" in str([one.args for one in looked.calls])
+    assert isinstance(read, ToolMessage) and "hello" in read.results[0].text and not read.results[0].is_error
+    assert isinstance(answered, ReplyMessage) and answered.text == "The file says hello."
+    assert 0 < next(read_log(store.get_path(session))).ts < 1795013100
+
+
+def test_repeated_and_parallel_calls_of_other_agents_count_once() -> None:
+    """Gemini CLI repeats a reply when its calls have ended; Codex writes one line for each of several calls."""
+    made: dict[str, Any] = {"id": "c1", "name": "glob", "args": {}, "status": "error", "result": []}
+    reply = {"id": "r1", "type": "gemini", "content": "Looking."}
+    items = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "<environment_context>x"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
+        {"type": "function_call", "name": "a", "call_id": "c1", "arguments": "not json"},
+        {"type": "custom_tool_call", "name": "b", "call_id": "c2", "input": "patch"},
+        {"type": "function_call_output", "call_id": "c1", "output": "one"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "two"}]},
+        *(None, 3, {"type": 7}, {"type": "function_call", "arguments": 1}),
+    ]
+    lines = jsonl(reply, {**reply, "toolCalls": [made]}, {**reply, "toolCalls": [made]})
+    codex = jsonl(*({"type": "response_item", "payload": item} for item in items))
+    _, looked, failed = read_json_lines(lines.encode().splitlines()).build_messages()
+    assert (looked.content, [one.id for one in looked.calls], failed.results[0].is_error) == ("Looking.", ["c1"], True)
+    prompt, reply, results, *_ = read_json_lines(codex.encode().splitlines()).build_messages()
+    assert (prompt.content, reply.reasoning) == ("go", "Hm.")
+    assert [one.args for one in reply.calls] == [{"input": "not json"}, {"input": "patch"}]
+    assert [one.text for one in results.results] == ["one", "two"]
+
+
 def test_import_prints_the_number_of_skipped_lines(run_here: RunHere, transcript: Path) -> None:
     printed = run_here("import", str(transcript), "--title", "Mine")[1]
     assert ": Mine\nImported 2 prompts. Continue with: odin --resume " in printed

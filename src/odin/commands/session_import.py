@@ -4,6 +4,7 @@ Only messages are imported, not events, so that a file from someone else brings 
 """
 
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -38,7 +39,10 @@ from odin.ui.terminal import escape_hidden
 
 MAX_IMPORT_BYTES = 200_000_000
 
-_FORMATS_HINT = "Odin imports its JSON exports, its logs (main.jsonl) and stream-json lines."
+_FORMATS_HINT = (
+    "Odin imports its JSON exports, its logs (main.jsonl), stream-json lines, transcripts of Claude Code, Codex and "
+    "Gemini CLI, and exports of OpenCode."
+)
 
 
 class ImportResult(Struct, frozen=True):
@@ -51,7 +55,9 @@ class ImportResult(Struct, frozen=True):
     skipped: dict[str, int]
 
 
-def import_session(path: str, env: Mapping[str, str], *, cwd: str = "", title: str = "") -> ImportResult:
+def import_session(
+    path: str, env: Mapping[str, str], *, cwd: str = "", title: str = "", session: str = ""
+) -> ImportResult:
     """Create a session from a file, completely or not at all. Raise UsageError if it holds no conversation."""
     folder = resolve_folder(cwd)
     config = load(folder, env)
@@ -66,7 +72,8 @@ def import_session(path: str, env: Mapping[str, str], *, cwd: str = "", title: s
         titles = [envelope.event.title for envelope in read_log(file) if isinstance(envelope.event, TitleSet)]
         messages, found_title = read_messages(read_log(file)), titles[-1] if titles else ""
     else:
-        found = _read_export_file(file) if start.lstrip().startswith(b'{"odin_export"') else _read_lines_file(file)
+        is_export = re.match(rb'\s*\{\s*"(odin_export|info)"', start)
+        found = _read_export_file(file) if is_export else _read_lines_file(file)
         messages, found_title, skipped = found.build_messages(), found.title, dict(found.skipped)
     prompts = [message for message in messages if message.role == "user"]
     if not prompts:
@@ -74,7 +81,7 @@ def import_session(path: str, env: Mapping[str, str], *, cwd: str = "", title: s
     redact = build_redactor(config, env, ())
     messages = [_clean_message(message, redact) for message in messages]
     named = normalize_title(redact(to_valid_unicode(title or found_title or prompts[0].content)).text)
-    log = store.create(folder)
+    log = store.create(folder, session)
     try:
         log.begin_with(_build_envelopes(named, messages, log.session))
     finally:
@@ -151,7 +158,10 @@ def _clean_message(message: StoredMessage, redact: Redact) -> StoredMessage:
     )
 
 
-_ABOUT = "Create a session from an Odin export (JSON or main.jsonl) or a transcript in JSON lines (stream-json)."
+_ABOUT = (
+    "Create a session from an Odin export (JSON or main.jsonl), a transcript in JSON lines (stream-json, Codex, "
+    "Gemini CLI), or an export of OpenCode."
+)
 
 
 def run_import(argv: list[str]) -> int:

@@ -1,8 +1,8 @@
 """The messages of a session in an exchange format: read from its log, written to a log, and imported from files.
 
 Imports accept Odin's JSON export and the JSON lines of agents that speak stream-json (one message per line, with text,
-thinking, tool_use and tool_result blocks). Everything else is counted in `skipped`, so that the user sees what was not
-imported.
+thinking, tool_use and tool_result blocks), the transcripts of Codex and Gemini CLI, and the export of OpenCode.
+Everything else is counted in `skipped`, so that the user sees what was not imported.
 """
 
 from collections import Counter
@@ -23,6 +23,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.event_values import Mode
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, ToolResult
 from odin.core.timeline import TurnItems
 
@@ -114,20 +115,21 @@ class ImportedTranscript:
         self.cwd = ""
         self.skipped: Counter[str] = Counter()
         self._messages: list[StoredMessage] = []
-        self._reply = ""
+        self.last_reply = ""
 
     def add_prompt(self, text: str, ts: float = 0.0) -> None:
         if text.strip():
-            self._reply = ""
+            self.last_reply = ""
             self._messages.append(StoredMessage("user", text, f"p{len(self._messages)}", created=ts))
 
     def add_reply(self, text: str, thinking: str, calls: Iterable[ToolCall], ts: float = 0.0, name: str = "") -> None:
         """Add a reply. Consecutive replies, and parts of a reply that share its `name`, become one message."""
-        message = StoredMessage("assistant", text, "", thinking, tuple(calls), created=ts)
+        named = tuple(call for call in calls if call.id and call.name)
+        message = StoredMessage("assistant", text, "", thinking, named, created=ts)
         if not (text or thinking or message.calls):
             return
         last = self._last
-        if last is not None and last.role == "assistant" and (not last.calls or (name and name == self._reply)):
+        if last is not None and last.role == "assistant" and (not last.calls or (name and name == self.last_reply)):
             self._messages[-1] = msgspec.structs.replace(
                 last,
                 content="\n\n".join(filter(None, (last.content, text))),
@@ -138,7 +140,7 @@ class ImportedTranscript:
             if not self._messages:
                 self.add_prompt(NO_PROMPT, ts)
             self._messages.append(message)
-        self._reply = name
+        self.last_reply = name
 
     def add_result(self, result: ToolResult, ts: float = 0.0) -> None:
         """Add the result of a call of the last reply. A result without a call is skipped."""
@@ -155,10 +157,15 @@ class ImportedTranscript:
             self._messages.append(StoredMessage("tool", results=(result,), created=ts))
 
     def add_call(self, call: ToolCall, result: ToolResult, ts: float = 0.0) -> None:
-        """Add a call with its result, as in Odin's export, to the reply before it."""
+        """Add a call with its result, as in Odin's export, to the reply before it, unless it is there."""
         last = self._last
+        if not (call.id and call.name):
+            self.skipped["calls without a name"] += 1
+            return
         if last is not None and last.role == "tool":
             reply = self._messages[-2]
+            if any(known.id == call.id for known in reply.calls):
+                return
             self._messages[-2] = msgspec.structs.replace(reply, calls=(*reply.calls, call))
         elif last is not None and last.role == "assistant":
             self._messages[-1] = msgspec.structs.replace(last, calls=(*last.calls, call))
@@ -188,6 +195,8 @@ class ImportedTranscript:
 
 
 def read_export(document: dict[str, Any]) -> ImportedTranscript:
+    if "info" in document:
+        return _read_opencode_export(document)
     transcript = ImportedTranscript()
     fields = (_as_text(document.get(name)) for name in ("title", "model", "cwd"))
     transcript.title, transcript.model, transcript.cwd = fields
@@ -214,6 +223,30 @@ def read_export(document: dict[str, Any]) -> ImportedTranscript:
     return transcript
 
 
+def _read_opencode_export(document: dict[str, Any]) -> ImportedTranscript:
+    transcript = ImportedTranscript()
+    transcript.title = _as_text(_as_object(document["info"]).get("title"))
+    for message in _as_objects(document.get("messages")):
+        info = _as_object(message.get("info"))
+        created = _as_object(info.get("time")).get("created")
+        ts = _as_number(created / 1000) if isinstance(created, int) else 0.0
+        for part in _as_objects(message.get("parts")):
+            kind, text = part.get("type"), _as_text(part.get("text"))
+            if kind == "text" and info.get("role") == "user":
+                transcript.add_prompt(text, ts)
+            elif kind in ("text", "reasoning"):
+                transcript.add_reply(*((text, "") if kind == "text" else ("", text)), (), ts)
+            elif kind == "tool":
+                state, name = _as_object(part.get("state")), _as_text(part.get("callID"))
+                call = ToolCall(name, _as_text(part.get("tool")), _as_object(state.get("input")))
+                failed = state.get("status") != "completed"
+                result = _as_text(state.get("output")) or _as_text(state.get("error"))
+                transcript.add_call(call, ToolResult(name, result, failed), ts)
+            elif kind not in ("step-start", "step-finish"):
+                transcript.skipped[f"parts of type {str(kind)[:40]!r}"] += 1
+    return transcript
+
+
 def read_json_lines(lines: Iterable[bytes]) -> ImportedTranscript:
     transcript = ImportedTranscript()
     for line in lines:
@@ -237,6 +270,10 @@ def _add_line(transcript: ImportedTranscript, line: dict[str, Any]) -> None:
         _add_user_line(transcript, message.get("content"), _parse_time(line.get("timestamp")))
     elif kind == "assistant" and message:
         _add_reply_line(transcript, message, _parse_time(line.get("timestamp")))
+    elif kind == "gemini":
+        _add_gemini_line(transcript, line, _parse_time(line.get("timestamp")))
+    elif kind == "response_item":
+        _add_codex_item(transcript, _as_object(line.get("payload")), _parse_time(line.get("timestamp")))
     elif kind == "summary":
         transcript.title = transcript.title or _as_text(line.get("summary"))
     elif kind == "system" and line.get("subtype") == "init":
@@ -252,7 +289,7 @@ def _add_user_line(transcript: ImportedTranscript, content: Any, ts: float) -> N
             failed = block.get("is_error") is True
             text = _extract_block_text(transcript, block.get("content"))
             transcript.add_result(ToolResult(_as_text(block.get("tool_use_id")), text, failed), ts)
-        else:
+        elif "functionResponse" not in block:  # Gemini CLI repeats the result of a call
             texts.append(_extract_block_text(transcript, [block]))
     transcript.add_prompt("\n\n".join(filter(None, texts)), ts)
 
@@ -274,8 +311,47 @@ def _add_reply_line(transcript: ImportedTranscript, message: dict[str, Any], ts:
             texts.append(_extract_block_text(transcript, [block]))
     transcript.model = transcript.model or _as_text(message.get("model"))
     text, thinking = ("\n\n".join(filter(None, parts)) for parts in (texts, thoughts))
-    calls = [call for call in calls if call.id and call.name]
     transcript.add_reply(text, thinking, calls, ts, _as_text(message.get("id")))
+
+
+def _add_gemini_line(transcript: ImportedTranscript, line: dict[str, Any], ts: float) -> None:
+    """Add a reply of Gemini CLI. Its line is repeated with the calls when they have ended."""
+    name, calls = _as_text(line.get("id")), _as_objects(line.get("toolCalls"))
+    if name != transcript.last_reply:
+        thoughts = (_as_text(thought.get("description")) for thought in _as_objects(line.get("thoughts")))
+        text = _extract_block_text(transcript, line.get("content"))
+        transcript.add_reply(text, "\n\n".join(filter(None, thoughts)), (), ts, name)
+    for call in calls:
+        call_id, results = _as_text(call.get("id")), _as_objects(call.get("result"))
+        responses = (_as_object(_as_object(result.get("functionResponse")).get("response")) for result in results)
+        text = "\n".join(_as_text(one.get("output")) or _as_text(one.get("error")) for one in responses)
+        made = ToolCall(call_id, _as_text(call.get("name")), _as_object(call.get("args")))
+        transcript.add_call(made, ToolResult(call_id, text, call.get("status") != "success"), ts)
+
+
+_CONTEXT = compile_lazily(r"<[a-z_]+>|# AGENTS\.md instructions")
+"""How the texts begin that Codex adds to the prompts of the user."""
+
+
+def _add_codex_item(transcript: ImportedTranscript, item: dict[str, Any], ts: float) -> None:
+    kind, role, call_id = item.get("type"), item.get("role"), _as_text(item.get("call_id"))
+    text = _extract_block_text(transcript, item.get("content"))
+    if kind == "message" and role == "user" and not _CONTEXT.match(text):
+        transcript.add_prompt(text, ts)
+    elif kind == "message" and role == "assistant":
+        transcript.add_reply(text, "", (), ts, "codex")
+    elif kind == "reasoning":
+        transcript.add_reply("", _extract_block_text(transcript, item.get("summary")), (), ts, "codex")
+    elif kind in ("function_call", "custom_tool_call"):
+        try:
+            args = _as_object(msgspec.json.decode(_as_text(item.get("arguments"))))
+        except (msgspec.DecodeError, RecursionError):
+            args = {"input": _as_text(item.get("input")) or _as_text(item.get("arguments"))}
+        transcript.add_reply("", "", [ToolCall(call_id, _as_text(item.get("name")), args)], ts, "codex")
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        transcript.add_result(ToolResult(call_id, _extract_block_text(transcript, item.get("output"))), ts)
+    else:
+        transcript.skipped[f"items of type {str(kind)[:40]!r}"] += 1
 
 
 def _extract_block_text(transcript: ImportedTranscript, content: Any) -> str:
@@ -284,10 +360,10 @@ def _extract_block_text(transcript: ImportedTranscript, content: Any) -> str:
         return content
     texts: list[str] = []
     for block in _as_objects(content):
-        if block.get("type") == "text":
+        kind = _as_text(block.get("type")) or ("text" if "text" in block else "unknown")
+        if kind in ("text", "input_text", "output_text", "summary_text"):
             texts.append(_as_text(block.get("text")))
         else:
-            kind = _as_text(block.get("type")) or "unknown"
             transcript.skipped[f"blocks of type {kind[:40]!r}"] += 1
             texts.append(f"[{kind[:40]}]")
     return "\n".join(texts)
