@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
         "core", "config", "providers", "models", "policy", "hooks", "sandbox", "session", "tools", "engine",
-        "checkpoints", "app", "host", "mcp", "replay", "ui", "version",
+        "checkpoints", "app", "host", "mcp", "replay", "ui", "version", "context.markdown_folder",
     },
     "api": {"core", "config", "app", "host", "ui", "policy.modes"},
     "code_cache": set(),

@@ -91,6 +91,7 @@ commands:
   odin mcp               list, add or remove MCP servers; serve Odin as one
   odin resume [ID]       same as --resume
   odin headless          same as -p --input-format stream-json --output-format stream-json
+  odin migrate           import servers, rules, keys, sessions, ... of other agents
   odin import FILE       import an exported session or a transcript of another agent
   odin worktree          list, add, review, apply or remove git worktrees
   odin cleanup           show disk usage; remove old sessions, caches and logs
@@ -354,3 +355,14 @@ def read_api_key(owner: str) -> str:
         except EOFError:
             return ""
     return sys.stdin.buffer.read(MAX_KEY_LENGTH + 2).decode("utf-8", "replace")
+
+
+def ask_line(question: str) -> str:
+    """Return the typed line, or "" at the end of input or after Ctrl-C."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    try:
+        return sys.stdin.readline()
+    except KeyboardInterrupt:
+        write_message("")
+        return ""

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -18,14 +17,13 @@ from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import Config, get_current_folder, get_state_dir, load
 from odin.config.files import parse_json_object, read_config_file, remove_key, set_key, write_atomically
-from odin.config.mcp_file import SERVERS_KEY, explain_unusable
+from odin.config.mcp_file import SERVERS_KEY, check_new_server, rewrite_texts
 from odin.config.paths import MCP_NAME, SCRATCH_FOLDER, find_project_root, make_environment
 from odin.config.settings import McpServerSettings
 from odin.core.errors import ConfigError, NeedsConfirmation, UsageError
 from odin.core.event import AnyEvent, ServersChanged
 from odin.core.event_values import ServerStatus
 from odin.core.private_folders import open_scratch
-from odin.core.server_tool import find_ambiguous_servers
 from odin.core.text import suggest_similar
 from odin.engine.event_bus import EventBus
 from odin.sandbox.runner import ProcessRunner
@@ -33,7 +31,6 @@ from odin.ui.slash_commands.extensions import format_servers
 from odin.ui.terminal import escape_hidden
 
 _ABOUT = "List the MCP servers of this project, add, show or remove one, sign in, or serve Odin as an MCP server."
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _COLUMNS = 1000
 EPILOG = """\
 commands:
@@ -230,7 +227,7 @@ def _add_server(args: argparse.Namespace) -> int:
 
         if shutil.which(program) is None:
             write_message(f"There is no program {program} on your PATH; the server cannot start until it is installed.")
-    return _save(args, _rewrite(value, r"\$([A-Za-z_]\w*)", r"${\1}") if args.scope == "project" else value)
+    return _save(args, rewrite_texts(value, r"\$([A-Za-z_]\w*)", r"${\1}") if args.scope == "project" else value)
 
 
 def _split_pair(text: str, separator: str, usage: str) -> tuple[str, str]:
@@ -251,18 +248,8 @@ def _add_json(args: argparse.Namespace) -> int:
 
 
 def _save(args: argparse.Namespace, value: dict[str, Any]) -> int:
-    if not _NAME.fullmatch(args.name):
-        raise UsageError(f"{args.name!r} is not a valid name.", "Use letters, digits, '-' and '_'.")
     config = _load_config(args)
-    for names, why in find_ambiguous_servers({*config.mcp, args.name}):
-        if args.name in names:
-            raise UsageError(f"{args.name} cannot be added: {why}")
-    try:
-        problem = explain_unusable(msgspec.convert(value, McpServerSettings))
-    except msgspec.ValidationError as error:
-        raise UsageError(f"The settings of {args.name} are not valid: {error}.") from error
-    if problem:
-        raise UsageError(f"{args.name} cannot be added: {problem}")
+    check_new_server(args.name, value, config)
     if args.manual:
         value["manual"] = True
     if args.scope == "project":
@@ -273,21 +260,12 @@ def _save(args: argparse.Namespace, value: dict[str, Any]) -> int:
     else:
         known = config.mcp.keys() - config.project_servers
         # odinconfig.json knows more variables than .mcp.json: double every `$` that names none
-        path = set_key(f"mcp.{args.name}", _rewrite(value, r"\$(?![A-Za-z_{])", "$$"), os.environ)
+        path = set_key(f"mcp.{args.name}", rewrite_texts(value, r"\$(?![A-Za-z_{])", "$$"), os.environ)
         note = ""
     if args.json:
         return write_json({"name": args.name, "file": str(path)})
     done = f"Replaced {args.name} in" if args.name in known else f"Added {args.name} to"
     return write_output(f"{done} {escape_hidden(str(path))}.{note}\n")
-
-
-def _rewrite(value: Any, pattern: str, replacement: str) -> Any:
-    """Replace a pattern in every text of a value."""
-    if isinstance(value, dict):
-        return {name: _rewrite(item, pattern, replacement) for name, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_rewrite(item, pattern, replacement) for item in cast("list[Any]", value)]
-    return re.sub(pattern, replacement, value) if isinstance(value, str) else value
 
 
 def _change_file(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

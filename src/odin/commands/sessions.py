@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
+from odin.commands.command_line import Parser, ask_line, make_formatter, write_json, write_message, write_output
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import format_time
 from odin.core.text import list_choices, suggest_similar
@@ -161,7 +161,7 @@ def _confirm_deletion(sessions: ProjectSessions, session: str) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("Cannot ask for confirmation without a terminal.", "Add --yes to delete.")
     write_message(format_session(sessions.show(session).session, _count_columns()))
-    return _ask_line("Delete this session permanently? [y/N] ").strip().lower() in ("y", "yes")
+    return ask_line("Delete this session permanently? [y/N] ").strip().lower() in ("y", "yes")
 
 
 _COMMANDS: dict[str, Callable[[ProjectSessions, argparse.Namespace], int]] = {
@@ -182,21 +182,10 @@ def pick_session(cwd: str) -> str:
     while True:
         for row in picker.format_lines(_count_columns()):
             write_message(row)
-        typed = "" if picker.is_empty else _ask_line(PICK_PROMPT)
+        typed = "" if picker.is_empty else ask_line(PICK_PROMPT)
         chosen = picker.parse_choice(typed)
         if chosen is not None:
             return chosen
-
-
-def _ask_line(question: str) -> str:
-    """Return the typed line, or "" at the end of input or after Ctrl-C."""
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    try:
-        return sys.stdin.readline()
-    except KeyboardInterrupt:
-        write_message("")
-        return ""
 
 
 def _require_name(args: argparse.Namespace) -> str:

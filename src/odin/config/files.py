@@ -92,7 +92,7 @@ def _lower_first(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def read_config_file(path: Path) -> bytes | None:
+def read_config_file(path: Path, limit: int = MAX_CONFIG_BYTES) -> bytes | None:
     """Return the bytes of a configuration file, or None if it does not exist."""
     hint = "Fix the file, or move it away to start without it."
     try:
@@ -100,8 +100,8 @@ def read_config_file(path: Path) -> bytes | None:
         if not stat.S_ISREG(found.st_mode):
             kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
             raise ConfigError(f"{path} is {kind} and cannot be read as configuration.", hint)
-        if found.st_size > MAX_CONFIG_BYTES:
-            raise ConfigError(f"{path} is {found.st_size:,} bytes long; {MAX_CONFIG_BYTES:,} is the limit.", hint)
+        if found.st_size > limit:
+            raise ConfigError(f"{path} is {found.st_size:,} bytes long; {limit:,} is the limit.", hint)
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None

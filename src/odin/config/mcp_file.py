@@ -5,6 +5,7 @@
 Mistakes in `.mcp.json` are reported and cost only the server they are in; those in `--mcp-config` are usage errors.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -16,9 +17,11 @@ from odin.config.files import ConfigProblem, ConfigValidator, parse_json_object,
 from odin.config.paths import MCP_NAME, expand_home
 from odin.config.settings import Config, ConfigKeys, McpServerSettings
 from odin.core.errors import ConfigError, UsageError
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.server_tool import find_ambiguous_servers
 
 SERVERS_KEY = "mcpServers"
+_NAME = compile_lazily(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KNOWN_FIELDS = frozenset(McpServerSettings.__struct_encode_fields__)
 _EXAMPLE = '{"mcpServers": {"name": {"command": "program", "args": []}}}'
 
@@ -83,6 +86,31 @@ def explain_unusable(settings: McpServerSettings) -> str:
     if transport in ("http", "sse") and not settings.url.startswith(("http://", "https://")):
         return "its url must begin with http:// or https://." if settings.url else "it has no url."
     return ""
+
+
+def check_new_server(name: str, value: Any, config: Config) -> None:
+    """Raise UsageError if the user cannot add this server."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is not a valid name.", "Use letters, digits, '-' and '_'.")
+    for names, why in find_ambiguous_servers({*config.mcp, name}):
+        if name in names:
+            raise UsageError(f"{name} cannot be added: {why}")
+    try:
+        problem = explain_unusable(msgspec.convert(value, McpServerSettings))
+    except msgspec.ValidationError as error:
+        raise UsageError(f"The settings of {name} are not valid: {error}.") from error
+    if problem:
+        raise UsageError(f"{name} cannot be added: {problem}")
+
+
+def rewrite_texts(value: Any, pattern: str, replacement: str) -> Any:
+    """Replace a pattern in every text of a value."""
+    if isinstance(value, dict):
+        entries = cast("dict[str, Any]", value).items()
+        return {name: rewrite_texts(item, pattern, replacement) for name, item in entries}
+    if isinstance(value, list):
+        return [rewrite_texts(item, pattern, replacement) for item in cast("list[Any]", value)]
+    return re.sub(pattern, replacement, value) if isinstance(value, str) else value
 
 
 def leave_out_ambiguous(config: Config) -> Config:
