@@ -92,6 +92,26 @@ def test_setups_are_listed_with_what_would_happen(run_here: RunHere, setups: Pat
     assert not (setups / ".config/odin/odinconfig.json").exists(), "without --all nothing is imported"
 
 
+def test_files_of_claude_code_are_used_where_they_are(run_here: RunHere, home: Path, workspace: Path) -> None:
+    names = ("settings.json", "agents", "commands", "skills", "CLAUDE.md", "rules")
+    for place in (home / ".claude", workspace / ".claude"):
+        place.mkdir()
+        for name in names:
+            (place / name).touch()
+    (workspace / "AGENTS.md").touch()
+    (workspace / "GEMINI.md").touch()
+    (home / ".claude/.credentials.json").touch()
+    (home / ".codex/skills/mine").mkdir(parents=True)
+    rows = read_rows(run_here, "--all")
+    used = [Path(row["source"]).name for row in rows if row["then"] == "used as it is"]
+    assert sorted(used) == sorted([*names, *names, "AGENTS.md"])
+    assert {row["name"]: row["then"] for row in rows if Path(row["source"]).name not in used} == {
+        ".credentials.json": "not supported",
+        "mine": "not supported",
+        "GEMINI.md": "not supported",
+    }
+
+
 def test_everything_marked_is_imported_once(run_here: RunHere, setups: Path, store: SessionStore) -> None:
     rows = read_rows(run_here, "--all")
     assert list_rows(rows, imported=True) == list_rows(rows, ticked=True) != []

@@ -1,4 +1,4 @@
-"""Claude Code. Odin reads the files of `.claude` where they are; servers, commands of the user and sessions are not."""
+"""Claude Code. Odin reads the files of `.claude` where they are; servers and sessions are elsewhere."""
 
 import re
 from typing import Any
@@ -7,11 +7,10 @@ from odin.commands.setups.item import (
     SIGN_IN,
     SetupFolders,
     SetupItem,
-    add_used,
+    add_files,
     as_object,
     list_newest,
     make_sessions,
-    read_folder,
     read_settings,
 )
 from odin.config.mcp_file import rewrite_texts
@@ -31,16 +30,15 @@ def read_claude(setup: SetupFolders) -> list[SetupItem]:
             items.append(SetupItem("MCP server", name, state_file, server, note, suggested=not note))
     if isinstance(key := state.get("primaryApiKey"), str):
         items.append(SetupItem("key", "anthropic", state_file, key))
-    if (tokens := folder / ".credentials.json").exists():
-        items.append(SetupItem("key", "sign-in", tokens, note=SIGN_IN))
-    read_folder("command", folder / "commands", ".md", setup, items)
-    add_used("command", items, setup.root / ".claude/commands")
+    add_files("key", items, folder / ".credentials.json", note=SIGN_IN)
     for place in dict.fromkeys((folder, setup.root / ".claude")):
-        add_used("settings", items, place / "settings.json", place / "settings.local.json", place / "skills")
-        add_used("agent", items, place / "agents")
-    add_used("MCP server", items, setup.root / ".mcp.json")
-    guides = (setup.root / name for name in ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md"))
-    add_used("instructions", items, folder / "CLAUDE.md", *guides)
+        names = ("settings.json", "settings.local.json", "skills")
+        add_files("settings", items, *(place / name for name in names))
+        add_files("agent", items, place / "agents")
+        add_files("command", items, place / "commands")
+        add_files("instructions", items, place / "CLAUDE.md", place / "rules")
+    add_files("instructions", items, *(setup.root / name for name in ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md")))
+    add_files("MCP server", items, setup.root / ".mcp.json")
     transcripts = folder / "projects" / re.sub(r"[^A-Za-z0-9]", "-", str(setup.root))
     items += make_sessions(list_newest(transcripts, "*.jsonl"), rb"^([0-9a-f-]{36})\.jsonl")
     return items

@@ -9,8 +9,10 @@ from typing import Any, cast
 
 from odin.commands.setups.item import (
     SIGN_IN,
+    SKILLS,
     SetupFolders,
     SetupItem,
+    add_files,
     add_instructions,
     as_object,
     as_texts,
@@ -47,6 +49,7 @@ def read_codex(setup: SetupFolders) -> list[SetupItem]:
             _read_rules(path, items)
     add_instructions(folder / "AGENTS.md", items)
     read_folder("command", folder / "prompts", ".md", setup, items)
+    add_files("settings", items, *sorted(folder.glob("skills/[!.]*")), note=SKILLS)
     auth = folder / "auth.json"
     found = read_settings(auth, items)
     if isinstance(key := found.get("OPENAI_API_KEY"), str):

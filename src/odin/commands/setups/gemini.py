@@ -6,8 +6,10 @@ from typing import Any
 
 from odin.commands.setups.item import (
     SIGN_IN,
+    SKILLS,
     SetupFolders,
     SetupItem,
+    add_files,
     add_instructions,
     as_object,
     as_texts,
@@ -33,12 +35,13 @@ def read_gemini(setup: SetupFolders) -> list[SetupItem]:
         read_folder("command", place / "commands", ".toml", setup, commands)
         items += [_convert_command(item, items) for item in commands]
     add_instructions(folder / "GEMINI.md", items)
-    if (guide := setup.root / "GEMINI.md").exists():
-        items.append(SetupItem("instructions", guide.name, guide, note="Odin reads AGENTS.md. Rename or link it."))
+    add_files("instructions", items, setup.root / "GEMINI.md", note="Write `@GEMINI.md` into an AGENTS.md.")
     if found := re.search(_KEY_LINE, read_text("key", folder / ".env", items)):
         items.append(SetupItem("key", "google", folder / ".env", found[1]))
-    if (tokens := folder / "oauth_creds.json").exists():
-        items.append(SetupItem("key", "sign-in", tokens, note=SIGN_IN))
+    add_files("key", items, folder / "oauth_creds.json", note=SIGN_IN)
+    add_files("settings", items, folder / "skills", note=SKILLS)
+    add_files("rule", items, folder / "policies", note="Write rules: `odin rules add`.")
+    add_files("settings", items, folder / "extensions", note="Odin's plugins have another format: docs/plugins.md.")
     names = as_object(read_settings(folder / "projects.json", items).get("projects"))
     name = str(names.get(str(setup.root), ""))
     if re.fullmatch(r"\w[\w.-]*", name):

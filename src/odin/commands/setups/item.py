@@ -23,6 +23,7 @@ MAX_SESSIONS = 10
 """How many of the latest sessions of the project are offered for each agent."""
 
 SIGN_IN = "A sign-in is not taken over. Use a key: `odin auth add`."
+SKILLS = "Add the folder to skills.paths in odinconfig.json."
 
 _MAX_BYTES = 50_000_000
 """Claude Code's ~/.claude.json grows with the number of projects."""
@@ -119,9 +120,9 @@ def read_folder(kind: Kind, folder: Path, suffix: str, setup: SetupFolders, item
             items.append(SetupItem(kind, file.name, Path(file.file), text))
 
 
-def add_used(kind: Kind, items: list[SetupItem], *paths: Path) -> None:
-    """Add items for those files and folders that exist. Odin reads them where they are."""
-    items.extend(SetupItem(kind, path.name, path, used=True) for path in paths if path.exists())
+def add_files(kind: Kind, items: list[SetupItem], *paths: Path, note: str = "") -> None:
+    """Add items for those files and folders that exist. Odin reads them where they are, unless a note says why not."""
+    items.extend(SetupItem(kind, path.name, path, note=note, used=not note) for path in paths if path.exists())
 
 
 def add_instructions(path: Path, items: list[SetupItem]) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 from odin.commands.setups.item import (
     SIGN_IN,
+    SKILLS,
     Kind,
     SetupFolders,
     SetupItem,
+    add_files,
     add_instructions,
     as_object,
     as_texts,
@@ -51,9 +53,9 @@ def read_opencode(setup: SetupFolders) -> list[SetupItem]:
         key = as_object(value).get("key")
         is_key = as_object(value).get("type") == "api" and isinstance(key, str)
         items.append(SetupItem("key", name, auth, key if is_key else None, "" if is_key else SIGN_IN))
-    if (database := data / "opencode.db").exists():
-        note = "Use `opencode export ID > FILE`, then `odin import FILE`."
-        items.append(SetupItem("session", "all sessions", database, note=note))
+    add_files("settings", items, folder / "skills", setup.root / ".opencode/skills", note=SKILLS)
+    note = "Use `opencode export ID > FILE`, then `odin import FILE`."
+    add_files("session", items, data / "opencode.db", note=note)
     return items
 
 
