@@ -37,6 +37,7 @@ def test_report_has_a_line_for_every_topic(run_odin: Run, home: Path) -> None:
     ):
         assert any(line[2:].startswith(topic) for line in done.stdout.splitlines()), topic
     assert str(home / ".local/state/odin") in done.stdout
+    assert "odin migrate" not in done.stdout
     assert "* model          none. Only the offline planner answers. Add a key with `odin auth add`, or" in done.stdout
     assert done.stdout.endswith("No problems found, but no model is connected.\n")
 
@@ -150,3 +151,11 @@ def test_programs_of_the_project_are_not_asked_for_their_version(run_odin: Run, 
         assert str(workspace) not in report["git"]["path"] + report["ripgrep"]["path"]
         assert report["git"]["path"] == shutil.which("git")
         assert not (home / "hit").exists()
+
+
+def test_setups_of_other_agents_are_named_until_odin_has_settings(run_odin: Run, home: Path) -> None:
+    (home / ".claude.json").touch()
+    assert "* setups         Found the setup of Claude Code. `odin migrate` imports" in run_odin("doctor").stdout
+    (home / ".config/odin").mkdir(parents=True)
+    (home / ".config/odin/odinconfig.json").write_text("{}")
+    assert "odin migrate" not in run_odin("doctor").stdout

@@ -72,7 +72,7 @@ QUESTIONS = QuestionsAsked(
 class FakeSetup:
     """The setup of a first run that finds two models and a server."""
 
-    is_done, keys_file, providers = False, "~/auth.json", ("anthropic", "openai")
+    is_done, keys_file, providers, other_agents = False, "~/auth.json", ("anthropic", "openai"), ""
 
     def __init__(self) -> None:
         self.stored: list[str] = []

@@ -134,6 +134,14 @@ async def test_enter_uses_the_found_model_and_opens_the_session(start_app: Any, 
 
 
 @pytest.mark.slow
+async def test_setups_of_other_agents_are_named(start_app: Any, home: Path) -> None:
+    (home / ".codex").mkdir()
+    (home / ".gemini").mkdir()
+    async with start_app() as stage:
+        await wait_for_onboarding(stage)
+        await stage.shows("Found the setup of Codex and Gemini CLI. `odin migrate` imports what you choose from it.")
+
+
 async def test_a_prompt_typed_at_the_welcome_screen_chooses_no_model(start_app: Any) -> None:
     with ScriptedServer([say("Hello yourself.")]) as server:
         async with start_app(make_env(server)) as stage:

@@ -28,7 +28,7 @@ from odin.config import (
 )
 from odin.config.auth import AUTH_NAME, mask_key, read_auth_file
 from odin.config.files import ConfigProblem, parse_json_object, read_config_file, scan_keys
-from odin.config.paths import find_worktree_origin, make_environment
+from odin.config.paths import find_other_agents, find_worktree_origin, make_environment
 from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
 from odin.core.format import pluralize
@@ -241,6 +241,8 @@ class _Checkup:
         self._facts["models"]["used"] = ref
         self._add_finding("model", ref or f"none. {NO_MODEL}", "ok" if ref else "note")
         self._add_finding("keys", ", ".join(keys) or "none")
+        if found_setups := find_other_agents(self._env):
+            self._add_finding("setups", found_setups, "note")
 
     def _check_skills(self, config: Config) -> None:
         if not list_skill_folders(config, self._env) and config.trust.trusted:

@@ -90,6 +90,20 @@ def get_home_dir(env: Mapping[str, str]) -> Path:
     return Path(pwd.getpwuid(os.getuid()).pw_dir)
 
 
+def find_other_agents(env: Mapping[str, str]) -> str:
+    """Return a sentence about the setups of other agents, if there are any and Odin has no settings yet; else ""."""
+    folders = {
+        "Claude Code": ".claude.json",
+        "Codex": ".codex",
+        "OpenCode": ".config/opencode",
+        "Gemini CLI": ".gemini",
+    }
+    names = [name for name, folder in folders.items() if (get_home_dir(env) / folder).exists()]
+    if not names or (get_config_dir(env) / CONFIG_NAME).exists():
+        return ""
+    return f"Found the setup of {' and '.join(names)}. `odin migrate` imports what you choose from it."
+
+
 def expand_home(path: str, env: Mapping[str, str]) -> Path:
     """Return the path with a leading `~` expanded. Another user's `~name` stays as it is."""
     if path == "~" or path.startswith("~/"):

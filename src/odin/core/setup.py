@@ -40,6 +40,11 @@ class Setup(Protocol):
         """The file that stores keys."""
         ...
 
+    @property
+    def other_agents(self) -> str:
+        """A sentence about the setups of other agents, or ""."""
+        ...
+
     async def find_options(self) -> tuple[ModelOption, ...]:
         """Return what is available now without network access: keys, servers of the settings, the offline planner."""
         ...

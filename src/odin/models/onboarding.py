@@ -10,7 +10,7 @@ import msgspec
 from odin.config import CONFIG_NAME, Config, Options, get_config_dir, get_state_dir, load
 from odin.config.auth import AUTH_NAME, locate_auth_file, read_auth_file
 from odin.config.files import set_key
-from odin.config.paths import make_environment
+from odin.config.paths import find_other_agents, make_environment
 from odin.core.errors import UsageError
 from odin.core.setup import ModelOption
 from odin.models.catalog import BUILTIN_MODEL, add_stored_keys, find_provider_default
@@ -68,6 +68,10 @@ class Onboarding:
     @property
     def keys_file(self) -> str:
         return str(locate_auth_file(self._env))
+
+    @property
+    def other_agents(self) -> str:
+        return find_other_agents(self._env)
 
     async def find_options(self) -> tuple[ModelOption, ...]:
         self._config = self._load_config()  # a provider may have been added meanwhile

@@ -101,6 +101,8 @@ class OnboardingDialog(RequestDialog[ModelOption]):
             for strip in (paint_option(canvas, key, name, *beside, here=here), *below):
                 self._option_lines[len(strips)] = number
                 strips.append(strip)
+        if self._step == "list" and self._setup.other_agents:
+            strips += [make_blank(), *paint_sentence(canvas, self._setup.other_agents)]
         return strips
 
     def _list_rows(self) -> list[tuple[str, str]]:
