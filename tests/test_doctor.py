@@ -155,7 +155,7 @@ def test_programs_of_the_project_are_not_asked_for_their_version(run_odin: Run, 
 
 def test_setups_of_other_agents_are_named_until_odin_has_settings(run_odin: Run, home: Path) -> None:
     (home / ".claude.json").touch()
-    assert "* setups         Found the setup of Claude Code. `odin migrate` imports" in run_odin("doctor").stdout
+    assert "* setups         Found setups of Claude Code: `odin migrate` imports" in run_odin("doctor").stdout
     (home / ".config/odin").mkdir(parents=True)
     (home / ".config/odin/odinconfig.json").write_text("{}")
     assert "odin migrate" not in run_odin("doctor").stdout

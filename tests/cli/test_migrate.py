@@ -219,6 +219,7 @@ def test_hostile_values_and_files_are_refused(run_here: RunHere, home: Path, wor
     servers: dict[str, Any] = {
         "../x": {"command": "x"},
         "a.b": {"command": "x"},
+        "a__b": {"command": "x"},
         "\x1b[31mred": {"command": "x"},
         "number": {"command": 7},
         "empty": {},
@@ -230,8 +231,9 @@ def test_hostile_values_and_files_are_refused(run_here: RunHere, home: Path, wor
     commands = {name: {"template": "hi"} for name in ("../../up", "/abs", ".hidden", "a b", "fine")}
     (workspace / "opencode.json").write_text(json.dumps({"command": commands, "permission": {"bash": {"*": "allow"}}}))
     rows = read_rows(run_here, "--all")
-    assert list_rows(rows, imported=True) == ["Codex: hook Stop", "Gemini CLI: MCP server fine"]
-    assert list_rows(rows, then="import", ticked=False) == ["OpenCode: rule allow Bash", "OpenCode: command fine"]
+    assert list_rows(rows, imported=True) == ["Gemini CLI: MCP server fine"]
+    choices = ["Codex: hook Stop", "OpenCode: rule allow Bash", "OpenCode: command fine"]
+    assert list_rows(rows, then="import", ticked=False) == choices
     settings = json.loads((home / ".config/odin/odinconfig.json").read_text())
     assert settings["mcp"] == {"fine": {"command": "echo", "args": ["$HOME", "$$5"]}}
     printed = run_here("migrate")[1]

@@ -139,7 +139,7 @@ async def test_setups_of_other_agents_are_named(start_app: Any, home: Path) -> N
     (home / ".gemini").mkdir()
     async with start_app() as stage:
         await wait_for_onboarding(stage)
-        await stage.shows("Found the setup of Codex and Gemini CLI. `odin migrate` imports what you choose from it.")
+        await stage.shows("Found setups of Codex, Gemini CLI: `odin migrate` imports what you choose.")
 
 
 async def test_a_prompt_typed_at_the_welcome_screen_chooses_no_model(start_app: Any) -> None:

@@ -4,6 +4,7 @@ Nothing is run or connected, the files of the other agents are only read, and no
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -150,17 +151,16 @@ def plan(names: list[str], target: MigrationTarget, *, keys: bool = False) -> li
     ticked: dict[str, MigrationRow] = {}
     for agent, read in (READERS[name] for name in names):
         for item in read(target.setup):
-            row = MigrationRow(agent, item, _locate(item), "used as it is" if item.used else "not supported", item.note)
+            place, fate, why = _locate(item), "used as it is" if item.used else "not supported", item.note
             if item.value is not None:
-                fate, why = _judge(item, row.place, target, ticked)
-                of_project = target.setup.is_in_project(item.source)
-                if fate == "import" and of_project and item.kind != "rule":
-                    why = "The project brings it, Odin would use it everywhere."
-                is_ticked = item.suggested and not of_project and (keys or item.kind != "key")
-                row = MigrationRow(agent, item, row.place, fate, why, fate == "import" and is_ticked)
-            if row.ticked:
-                ticked[row.place] = row
-            rows.append(row)
+                fate, why = _judge(item, place, target, ticked)
+            of_project = target.setup.is_in_project(item.source)
+            if fate == "import" and of_project and item.kind != "rule":
+                why = "The project brings it, Odin would use it everywhere."
+            is_ticked = item.suggested and not of_project and (keys or item.kind != "key")
+            rows.append(MigrationRow(agent, item, place, fate, why, fate == "import" and is_ticked))
+            if rows[-1].ticked:
+                ticked[place] = rows[-1]
     return rows
 
 
@@ -191,7 +191,7 @@ def _judge(
             other = _ONLY_ONE.get(item.kind, f"{row.agent} has another one of this name.")
             return "already there", f"The same as in {row.agent}." if row.item.value == item.value else other
         _check(item, target, ticked)
-    except OdinError as error:
+    except (OdinError, msgspec.ValidationError) as error:
         return "not supported", str(error)
     return "import", item.note
 
@@ -204,9 +204,8 @@ def _find_present(item: SetupItem, place: str, target: MigrationTarget) -> Any:
         case "model":
             return target.settings.get("model")
         case "rule":
-            return next(
-                (item.value for line in target.rules.list_rules() if (line.text, line.action) == item.value), None
-            )
+            known = [(line.text, line.action) for line in target.rules.list_rules()]
+            return item.value if item.value in known else None
         case "key":
             return item.value if item.value in read_auth_file(target.setup.env).raw_keys.get(item.name, ()) else None
         case "session":
@@ -237,22 +236,13 @@ def _check(item: SetupItem, target: MigrationTarget, ticked: Mapping[str, Migrat
             if provider not in (*PRESETS, *providers) and f"providers.{provider}" not in ticked:
                 raise UsageError("Odin does not know its provider.")
         case "provider":
-            _check_provider_settings(item)
+            url = msgspec.convert(item.value, ProviderSettings).base_url
+            if not re.fullmatch(r"[\w-]+", item.name, re.ASCII) or not url.startswith(("http://", "https://")):
+                raise UsageError("It needs a name of letters and digits, and a URL.")
         case "command" | "agent" if not is_typable(item.name):
             raise UsageError("Its name cannot be typed.")
         case _:
             pass
-
-
-def _check_provider_settings(item: SetupItem) -> None:
-    if not item.name.replace("-", "").replace("_", "").isalnum():
-        raise UsageError("It is not a valid name.")
-    try:
-        settings = msgspec.convert(item.value, ProviderSettings)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"Its settings are not valid: {error}.") from error
-    if not settings.base_url.startswith(("http://", "https://")):
-        raise UsageError("It has no URL.")
 
 
 def _import_row(row: MigrationRow, target: MigrationTarget) -> str:

@@ -101,7 +101,7 @@ def find_other_agents(env: Mapping[str, str]) -> str:
     names = [name for name, folder in folders.items() if (get_home_dir(env) / folder).exists()]
     if not names or (get_config_dir(env) / CONFIG_NAME).exists():
         return ""
-    return f"Found the setup of {' and '.join(names)}. `odin migrate` imports what you choose from it."
+    return f"Found setups of {', '.join(names)}: `odin migrate` imports what you choose."
 
 
 def expand_home(path: str, env: Mapping[str, str]) -> Path:

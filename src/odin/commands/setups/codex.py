@@ -99,9 +99,10 @@ def _collect_headers(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_hooks(config: dict[str, Any], path: Path, items: list[SetupItem]) -> None:
-    """Add the hooks, which have Claude Code's format. `state` is what the user has reviewed."""
+    """Add the hooks, which have Claude Code's format. Codex runs only those that the user has reviewed, see `state`."""
+    note = "It runs programs: read the file first."
     hooks = as_object(config.get("hooks")).items()
-    items.extend(SetupItem("hook", name, path, value) for name, value in hooks if name != "state")
+    items += [SetupItem("hook", name, path, value, note, suggested=False) for name, value in hooks if name != "state"]
 
 
 def _read_rules(path: Path, items: list[SetupItem]) -> None:

@@ -132,10 +132,12 @@ def add_instructions(path: Path, items: list[SetupItem]) -> None:
 
 def make_rule(tool: str, pattern: str, action: str, source: Path) -> SetupItem:
     """Return the item of a permission rule for a tool by its name in another agent."""
-    shown = get_display_name(tool) + ("" if pattern in ("", "*", "**") else f"({pattern})")
+    is_bare = pattern in ("", "*", "**")
+    shown = get_display_name(tool) + ("" if is_bare else f"({pattern})")
     if get_canonical_name(tool) not in ALIASES or action not in ("allow", "ask", "deny"):
         return SetupItem("rule", f"{action} {shown}", source, note="Odin has no such rule.")
-    return SetupItem("rule", f"{action} {shown}", source, (shown, action))
+    note = "It allows all calls of the tool." if is_bare and action == "allow" else ""
+    return SetupItem("rule", f"{action} {shown}", source, (shown, action), note, suggested=not note)
 
 
 def make_sessions(files: Iterable[Path], pattern: bytes) -> Iterator[SetupItem]:
