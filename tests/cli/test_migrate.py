@@ -184,8 +184,20 @@ BROKEN = (
 
 @pytest.mark.parametrize(
     "content",
-    [b"{", b"\xff\xfe\x00", b"[" * 100_000, b'{"a":' * 60 + b"1" + b"}" * 60, b"[1, 2]", b'"x"', b"x = [", b"\0"],
-    ids=range(8),
+    [
+        b"{",
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        b'{"a":' * 60 + b"1" + b"}" * 60,
+        b"[1, 2]",
+        b'"x"',
+        b"x = [",
+        b"\0",
+        b"/*" * 500_000,
+        b'"' + b'\\"' * 500_000,
+        b"{" + b"," * 500_000,
+    ],
+    ids=range(11),
 )
 def test_broken_files_are_named_and_cost_only_themselves(run_here: RunHere, home: Path, content: bytes) -> None:
     for name in BROKEN:

@@ -75,8 +75,8 @@ def as_texts(value: Any) -> list[str]:
     return [item for item in cast("list[Any]", value) if isinstance(item, str)] if isinstance(value, list) else []
 
 
-_STRING = r'("(?:\\.|[^"\\])*")'
-_COMMENT = rf"{_STRING}|//[^\n]*|/\*[\s\S]*?\*/"
+_STRING = r'("(?:\\[\s\S]|[^"\\])*"?)'  # also without an end, so that no text takes long
+_COMMENT = rf"{_STRING}|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)"
 _TRAILING_COMMA = rf"{_STRING}|,(?=\s*[}}\]])"
 
 
@@ -122,7 +122,7 @@ def read_folder(kind: Kind, folder: Path, suffix: str, setup: SetupFolders, item
 
 def add_files(kind: Kind, items: list[SetupItem], *paths: Path, note: str = "") -> None:
     """Add items for those files and folders that exist. Odin reads them where they are, unless a note says why not."""
-    items.extend(SetupItem(kind, path.name, path, note=note, used=not note) for path in paths if path.exists())
+    items.extend(SetupItem(kind, path.name, path, note=note, used=not note) for path in paths if os.path.exists(path))  # noqa: PTH110 - it never fails
 
 
 def add_instructions(path: Path, items: list[SetupItem]) -> None:
@@ -154,7 +154,7 @@ def make_sessions(files: Iterable[Path], pattern: bytes) -> Iterator[SetupItem]:
 
 def list_newest(folder: Path, pattern: str) -> list[Path]:
     """Return the readable files that match, newest first."""
-    paths = (path for path in folder.glob(pattern) if path.is_file() and os.access(path, os.R_OK))
+    paths = (path for path in folder.glob(pattern) if os.access(path, os.R_OK) and path.is_file())
     return [path for _, path in sorted(((path.stat().st_mtime, path) for path in paths), reverse=True)]
 
 
