@@ -164,6 +164,41 @@ def test_what_odin_has_is_never_replaced(run_here: RunHere, setups: Path) -> Non
     assert (settings["mcp"]["docs"], settings["model"]) == ({"command": "mine"}, "offline/planner")
 
 
+def test_values_keep_their_meaning(run_here: RunHere, home: Path) -> None:
+    """Each agent has its own syntax for variables; what is none there is none here."""
+    (home / ".codex").mkdir()
+    (home / ".gemini").mkdir()
+    (home / ".config/opencode").mkdir(parents=True)
+    server = {"command": "x", "args": ["$A", "${A}", "5$"], "env": {"B": "{env:B}"}}
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": {"claude": server}}))
+    (home / ".gemini/settings.json").write_text(
+        json.dumps({"mcpServers": {"gemini": {**server, "includeTools": ["t"]}}})
+    )
+    (home / ".codex/config.toml").write_text(
+        '[mcp_servers.codex]\ncommand = "x"\nargs = ["$A", "${A}", "5$"]\nenv_vars = ["C"]\nenabled = false\n'
+        '[mcp_servers.web]\nurl = "https://x.example"\nenv_http_headers = {X = "D"}\nhttp_headers = {Y = "$"}\n'
+    )
+    local = {"type": "local", "command": ["x", "$A", "${A}"], "environment": {"B": "{env:B}"}, "enabled": False}
+    secret = {"type": "remote", "url": "https://x.example", "headers": {"Authorization": "{file:~/.token}"}}
+    gateway = {"options": {"baseURL": "https://gateway.example", "apiKey": "abc"}}
+    found = {
+        "mcp": {"opencode": local, "secret": secret},
+        "provider": {"anthropic": gateway, "odd": {**gateway, "npm": "x"}},
+    }
+    (home / ".config/opencode/opencode.json").write_text(json.dumps(found))
+    rows = read_rows(run_here, "--all")
+    assert list_rows(rows, then="not supported") == ["OpenCode: MCP server secret", "OpenCode: provider odd"]
+    settings = json.loads((home / ".config/odin/odinconfig.json").read_text())
+    assert settings["providers"] == {"anthropic": {"base_url": "https://gateway.example"}}
+    assert settings["mcp"] == {
+        "claude": {"command": "x", "args": ["$$A", "${A}", "5$$"], "env": {"B": "{env:B}"}},
+        "gemini": {"command": "x", "args": ["$A", "${A}", "5$$"], "env": {"B": "{env:B}"}, "allowed_tools": ["t"]},
+        "codex": {"command": "x", "args": ["$$A", "$${A}", "5$$"], "env": {"C": "$C"}, "manual": True},
+        "web": {"url": "https://x.example", "headers": {"Y": "$$", "X": "$D"}},
+        "opencode": {"command": "x", "args": ["$$A", "$${A}"], "env": {"B": "${B}"}, "manual": True},
+    }
+
+
 def test_dry_run_and_a_pipe_only_list(run_here: RunHere, setups: Path) -> None:
     for args in (("--dry-run", "--all"), ()):
         code, printed, said = run_here("migrate", *args)

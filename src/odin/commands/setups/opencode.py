@@ -64,7 +64,8 @@ def _read_config(path: Path, items: list[SetupItem]) -> None:
     # `{env:NAME}` is a variable there, `$NAME` is not
     config = as_object(rewrite_texts(rewrite_texts(found, r"\$", "$$"), r"\{env:(\w+)\}", r"${\1}"))
     for name, value in as_object(config.get("mcp")).items():
-        items.append(SetupItem("MCP server", name, path, _convert_server(as_object(value))))
+        server = None if "{file:" in str(value) else _convert_server(as_object(value))
+        items.append(SetupItem("MCP server", name, path, server, "" if server else "Odin inserts no files."))
     for name, value in as_object(config.get("provider")).items():
         items.append(_convert_provider(name, as_object(value), path))
     permission = found.get("permission")
@@ -98,10 +99,10 @@ def _convert_server(given: dict[str, Any]) -> dict[str, Any]:
 
 def _convert_provider(name: str, given: dict[str, Any], path: Path) -> SetupItem:
     options = as_object(given.get("options"))
-    wire = _PACKAGES.get(str(given.get("npm", "@ai-sdk/openai-compatible")))
-    if wire is None or not options.get("baseURL"):
+    wire = _PACKAGES.get(str(given.get("npm")))
+    if ("npm" in given and not wire) or not options.get("baseURL"):
         return SetupItem("provider", name, path, note="Only a server with a URL and a known API can be imported.")
-    settings: dict[str, Any] = {"type": wire, "base_url": options["baseURL"]}
+    settings: dict[str, Any] = {"base_url": options["baseURL"]} | ({"type": wire} if wire else {})
     settings |= {"models": {model: {} for model in models}} if (models := as_object(given.get("models"))) else {}
     settings |= {"headers": headers} if (headers := as_object(options.get("headers"))) else {}
     key = str(options.get("apiKey", ""))
