@@ -232,7 +232,7 @@ facts = json.load(sys.stdin)
 model, window = facts["model"]["display_name"], facts["context_window"]
 print(f"\\033[32m{model}\\033[0m in {facts['workspace']['project_dir']}\\a\\u202e")
 print(window["current_usage"]["output_tokens"], "tokens", facts["hook_event_name"], facts["cost"]["total_lines_added"])
-print("three\\nfour")
+print("3\\t\\033]8;;http://x/\\033[31m\\athree\\033]8;;\\033\\\\\\nfour")
 """
 
 
@@ -248,7 +248,7 @@ async def test_a_program_of_the_user_adds_rows_above_the_status_line(
         await stage.until(lambda: "three" in stage.screen())
         *_, first, second, third, last = stage.screen().split("\n")
         assert first.strip() == f"{stage.app.facts.chosen_model.partition('/')[2]} in {workspace}�"
-        assert (second.strip(), third.strip()) == ("0 tokens Status 0", "three")
+        assert (second.strip(), third.strip()) == ("0 tokens Status 0", "3       three")
         assert last.startswith(" edit")
         await stage.send("first")
         await stage.until(lambda: "77 tokens Status 0" in stage.screen())

@@ -13,6 +13,7 @@ from textual.timer import Timer
 from odin.core.call_events import UsageTotals
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import format_count, format_permission_mode, format_seconds, format_usd, get_model_name, pluralize
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.setup import OFFLINE_MODEL
 from odin.ui.terminal import escape_hidden, measure_width, shorten, shorten_home
 from odin.ui.tui.keys import KeyTable
@@ -142,6 +143,9 @@ class StatusLine(Panel):
 
 MAX_OWN_ROWS = 3
 
+_LINK = compile_lazily(r"\x1b\].*?(?:\x07|\x1b\\)")
+"""A link or another command to the terminal: its parameters may hide any other."""
+
 _UNSAFE = dict.fromkeys(
     (*range(32), *range(127, 160), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "�"
 )
@@ -150,7 +154,7 @@ _UNSAFE = dict.fromkeys(
 
 def _make_own_row(line: str) -> PanelRow:
     """Return a line of the user's program with its colors."""
-    text = Text.from_ansi(line, no_wrap=True, end="")
+    text = Text.from_ansi(_LINK.sub("", line.expandtabs()), no_wrap=True, end="")
     text.plain = text.plain.translate(_UNSAFE)
     return PanelRow(text)
 
