@@ -14,6 +14,7 @@ from tests.ui.pseudo_terminal import open_terminal
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 TOKEN = "tok-Zx81-deploy-Q44w"
 PLAIN = "Moonbeam-over-Odense"
+PIN = "brown#fox#jumps"
 PASSWORD = "sunflower99"
 STORED = "sk-proj-StoredStoredStored987654"
 
@@ -29,14 +30,16 @@ def test_log_has_requests_decisions_and_timings_but_no_secret(
     log = workspace / "debug.log"
     log.unlink(missing_ok=True)
     log.touch(0o644)
-    (workspace / ".env").write_text(f"PORT=3000\nexport GREETING='{PLAIN}'\nDB=pg://joe:{PASSWORD}@db/x\n")
+    (workspace / ".env").write_text(
+        f"PORT=3000\nexport GREETING='{PLAIN}' # hello\nPIN={PIN}  # mine\nDB=pg://joe:{PASSWORD}@db/x\n"
+    )
     folder = home / ".config/odin"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "auth.json").write_text(json.dumps({"openai": STORED}))
     (folder / "auth.json").chmod(0o600)
     script = [
         fault(529),
-        call("Bash", {"command": f"echo {TOKEN}; echo {STORED} {PLAIN} 3000 {PASSWORD}; env"}),
+        call("Bash", {"command": f"echo {TOKEN}; echo {STORED} {PLAIN} 3000 {PIN} {PASSWORD}; env"}),
         call("Write", {"file_path": "x", "content": KEY}),
         say(f"The token is {TOKEN}."),
     ]
@@ -47,7 +50,7 @@ def test_log_has_requests_decisions_and_timings_but_no_secret(
     assert debug.write is None
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     text = log.read_text()
-    for secret in (KEY, TOKEN, STORED, PLAIN, PASSWORD):
+    for secret in (KEY, TOKEN, STORED, PLAIN, PIN, PASSWORD):
         assert secret not in text
     assert " 3000 " in text
     entries = read_entries(log)

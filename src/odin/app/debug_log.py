@@ -83,5 +83,8 @@ def _read_env_files(root: str) -> dict[str, str]:
             with suppress(OSError):
                 for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
                     name, _, value = line.strip().removeprefix("export ").partition("=")
-                    found[f"{name.strip()} in {path.name}"] = value.strip().strip("\"'")
+                    value = value.strip()
+                    quote = value[:1] if value[:1] in ("'", '"') else ""
+                    value = value[1:].partition(quote)[0] if quote else value.partition(" #")[0].rstrip()
+                    found[f"{name.strip()} in {path.name}"] = value
     return found
