@@ -198,7 +198,8 @@ def _show_server(args: argparse.Namespace) -> int:
     if args.json:
         return write_json({**msgspec.to_builtins(status), "settings": shown, "tool_names": tools}) or is_failed
     lines = [format_servers([status], _COLUMNS).splitlines()[0]]
-    lines += [f"  {key}: {value if isinstance(value, str) else json.dumps(value)}" for key, value in shown.items()]
+    texts = {key: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for key, v in shown.items()}
+    lines += [f"  {key}: {text}" for key, text in texts.items()]
     lines += [f"  tools: {', '.join(tools)}"] if tools else []
     return write_output("".join(f"{escape_hidden(line)}\n" for line in lines)) or is_failed
 
