@@ -11,7 +11,7 @@ import pytest
 
 from odin.core.call_events import PermissionAsked
 from odin.core.client import Client
-from odin.core.errors import UsageError
+from odin.core.errors import SessionBusy, UsageError
 from odin.core.event import AgentEnded, AgentStarted, ContextAdded, Envelope, NoteAdded, Rewound, TurnStarted
 from odin.core.op import (
     AnswerPermission,
@@ -741,7 +741,7 @@ async def test_only_the_direct_owner_of_a_task_may_notify_or_cancel_it(start: St
 async def test_an_undo_stops_the_agents_of_its_prompt_and_no_others(start: Start) -> None:
     hold = threading.Event()
     script = TeamScript(
-        [delegate("a"), say("ok"), delegate("b"), say("ok"), delegate("c"), say("ok"), say("I see")],
+        [delegate("a"), say("ok"), delegate("b"), say("ok"), delegate("c"), say("ok"), say("hm"), say("I see")],
         a=[say("I stop here.")],
         b=[say("I stop here.")],
         c=[complete("c is done").hold(hold)],
@@ -759,6 +759,9 @@ async def test_an_undo_stops_the_agents_of_its_prompt_and_no_others(start: Start
     await wait_for("idle", "idle")
     await talk.say("third")
     await wait_for("idle", "idle", "running")
+    await talk.say("fourth")
+    with pytest.raises(SessionBusy, match="general-3 still works"):
+        await talk.client.submit(Rewind("p4"))
     assert await talk.client.submit(Rewind("p2"))
     hold.set()
     shot = await talk.client.snapshot()

@@ -58,8 +58,9 @@ class ConfigError(UsageError):
 
 
 class SessionBusy(OdinError):
-    def __init__(self, hint: str = "Wait for it, queue the prompt, or interrupt it.") -> None:
-        super().__init__("The session is already answering a prompt.", hint)
+    def __init__(self, hint: str = "Wait for it, queue the prompt, or interrupt it.", agents: str = "") -> None:
+        what = f"{agents} still works on an earlier prompt." if agents else "The session is already answering a prompt."
+        super().__init__(what, hint)
 
 
 class SessionNotFound(UsageError):

@@ -133,8 +133,8 @@ class SessionOps:
                 turn = state.conversation.timeline.find(op.turn)
             since = inf if turn is None else turn.started
             undone = {task.id: task for task in state.board.tasks.values() if task.created_at >= since}
-            if not self._team.pause(undone):
-                raise SessionBusy("Wait for it or interrupt it, then rewind.")
+            if busy := self._team.pause(undone):
+                raise SessionBusy("Wait for it or interrupt it, then rewind.", ", ".join(busy))
             if state.seq >= 0:
                 self._start.open()
             main.is_held = True

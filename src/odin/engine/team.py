@@ -190,17 +190,18 @@ class Team:
         has_messages_to_read = self.main.is_active and self.router.should_wake("")
         return working or has_messages_to_read or self.router.is_waking or bool(self._ending)
 
-    def pause(self, undone: Container[str]) -> bool:
-        """Send no reminders to idle agents any more; their tasks stay idle. False if an agent has a turn.
+    def pause(self, undone: Container[str]) -> list[str]:
+        """Send no reminders to idle agents any more; their tasks stay idle. If agents have a turn, return them instead.
 
         Those of `undone` tasks do not count, nor does AgentTool's sub-agent: its owner has a turn, too.
         """
         others = [item for item in self._members.values() if item.done is None and item.spec.task_id not in undone]
-        if self.main.is_busy or any(item.agent.is_busy or self.router.should_wake(item.spec.name) for item in others):
-            return False
-        for member in others:
-            member.stop_timer()
-        return True
+        names = [item.spec.name for item in others if item.agent.is_busy or self.router.should_wake(item.spec.name)]
+        busy = [""] if self.main.is_busy else names
+        if not busy:
+            for member in others:
+                member.stop_timer()
+        return busy
 
     async def settle(self) -> None:
         """Wait until what follows the end of a turn or of an agent is done."""
