@@ -26,6 +26,8 @@ from tests.table import each
         (["login"], "Unknown command 'login'. Did you mean `odin auth add`?"),
         (["update"], "Did you mean `uv tool upgrade odin-code` or `pipx upgrade odin-code`? To send it"),
         (["Upgrade"], "Unknown command 'Upgrade'. Did you mean `uv tool upgrade odin-code` or"),
+        (["export"], "Did you mean `odin sessions export`?"),
+        (["clear"], "Did you mean `odin`?"),
         (["uninstall"], "Did you mean `uv tool uninstall odin-code` or `pipx uninstall odin-code`?"),
         (["install"], "Did you mean `odin plugin add` or `odin mcp add`?"),
         (["--model", "anthropic/claude-sonnet-4-5", "config"], "Did you mean `odin doctor config`?"),

@@ -52,7 +52,7 @@ _MISTYPED_COMMAND = 0.75
 """How alike a word and a subcommand must be: `test` is a prompt, `sesions` is not."""
 
 _OTHER_NAMES = {
-    word: meant
+    word: meant.format(word)
     for words, meant in {
         "help": "odin --help",
         "version": "odin --version",
@@ -65,12 +65,16 @@ _OTHER_NAMES = {
         "config configure settings": "odin doctor config",
         "status info": "odin doctor",
         "list ls history": "odin sessions",
+        "delete export fork rename search show": "odin sessions {}",
+        "cost stats tokens": "odin usage",
+        "permissions": "odin rules",
+        "rewind": "odin undo",
         "init": "odin /init",
         "setup": "odin /setup",
         "continue": "odin --continue",
         "serve": "odin mcp serve",
-        "start run chat open": "odin",
-        "stop exit quit": "odin --help",
+        "start run chat open new clear reset restart": "odin",
+        "add remove get set enable disable stop exit quit tools hooks": "odin --help",
     }.items()
     for word in words.split()
 }
