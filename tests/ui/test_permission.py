@@ -79,7 +79,20 @@ def test_typed_line_is_parsed(typed: str, reply: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    ["x\n", "j\n", "1\n", "yy\n", "yn\n", "yes, but carefully\n", "ok then\n", "y!\n", "sure thing\n", "\x1b[A\n"],
+    [
+        "x\n",
+        "j\n",
+        "1\n",
+        "yy\n",
+        "yn\n",
+        "yes, but carefully\n",
+        "ok then\n",
+        "y!\n",
+        "sure thing\n",
+        "\x1b[A\n",
+        "/undo\n",
+        "!ls -l\n",
+    ],
 )
 def test_unclear_answer_is_asked_again(typed: str) -> None:
     key, words = parse_reply(PLAIN, typed)
