@@ -114,8 +114,15 @@ def test_files_of_claude_code_are_used_where_they_are(run_here: RunHere, home: P
     assert "Odin reads the AGENTS.md beside it." in {row["why"] for row in read_rows(run_here)}
 
 
-def test_everything_marked_is_imported_once(run_here: RunHere, setups: Path, store: SessionStore) -> None:
+def test_everything_marked_is_imported_once(
+    run_here: RunHere, setups: Path, store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("npx", "git", "notify-send", "codex", "opencode"):  # the programs that the setups name
+        (tmp_path / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     rows = read_rows(run_here, "--all")
+    assert not (tmp_path / "started").exists()
     assert list_rows(rows, imported=True) == list_rows(rows, ticked=True) != []
     own = setups / ".config/odin"
     settings = json.loads((own / "odinconfig.json").read_text())
