@@ -360,6 +360,19 @@ async def test_a_hook_in_the_background_is_not_awaited_and_its_result_is_in_a_la
     assert ["lint is red" in request_text(talk, number) for number in range(4)] == [False, False, False, True]
 
 
+async def test_a_hook_in_the_background_decides_nothing(start: Start, workspace: Path, kit: HookKit) -> None:
+    answer = {"decision": "deny", "reason": "no", "additionalContext": "seen by the hook"}
+    declared = hook(kit.script_printing(answer), join="background")
+    look = call("LS", {"path": str(workspace)})
+    talk = await start([look, say("one"), say("two")], config={"hooks": {"PreToolUse": [declared]}})
+    await talk.say("go")
+    await talk.until(HookRan)
+    await talk.say("again")
+    assert result(talk).status == "success"
+    assert [event.outcome for event in talk.all(HookRan)] == ["context"]
+    assert "seen by the hook" in request_text(talk, 2)
+
+
 @pytest.mark.parametrize("value", ["", "1"])
 async def test_runs_without_effect_are_recorded_for_debugging(
     start: Start, workspace: Path, kit: HookKit, value: str

@@ -68,7 +68,7 @@ class HookFilters(Struct, frozen=True, kw_only=True):
 
 class HookSpec(Struct, frozen=True, kw_only=True):
     """One hook: a program or a callback. `append` says where plain text in its output goes; `failure`: to the model if
-    the program fails. With `join` in the background, the next request does not wait for it.
+    the program fails. With `join` in the background Odin does not wait for it, and it can only add text.
 
     `id` is its event and number in its file, by which the user can name it.
     """
@@ -198,8 +198,6 @@ class _HookReader:
             return
         if isinstance(command, str) and program.shell and program.command:
             self._warn(f"{where} has both command and shell; shell is ignored.")
-        if group.join == "background" and event != "on_tool_batch_complete":
-            self._warn(f"{where}: join is ignored: only on_tool_batch_complete hooks can run in the background.")
         text = command if isinstance(command, str) else shlex.join(command)
         yield HookSpec(
             event=event,

@@ -232,10 +232,15 @@ class SessionHooks:
         matching = [(hook, name) for hook in self._hooks if (name := match_hook(hook, call, root)) is not None]
         if call.point == "SessionEnd" and self._background:
             await asyncio.wait([task for _, task in self._background])
-        ended = [task for agent, task in self._background if agent == call.agent and task.done()]
+        can_add = call.point in ("on_before_llm_call", "SessionEnd")
+        ended = [task for agent, task in self._background if can_add and agent == call.agent and task.done()]
         self._background = [item for item in self._background if item[1] not in ended]
         # a project's hook could change what another runs that the user let out of the sandbox
-        later = [(hook, name) for hook, name in matching if hook.join == "background" and not hook.project]
+        later = [
+            (hook, name)
+            for hook, name in matching
+            if hook.join == "background" and not hook.project and call.point != "SessionEnd"
+        ]
         self._background += [(call.agent, asyncio.create_task(self._run_one(*one, call))) for one in later]
         effect = await self._run_now([one for one in matching if one not in later], call)
         return merge_effects([effect, *(task.result().effect for task in ended)])
@@ -289,6 +294,10 @@ class SessionHooks:
             return HookResult()
         started = time.monotonic()
         result = await run_hook(hook, call, tool_name, self._session, self._runner, self._plan_start)
+        if hook.join == "background":
+            texts = HookEffect(context=result.effect.context, notice=result.effect.notice)
+            outcome = "context" if texts != NO_HOOK_EFFECT else "silent"
+            result = HookResult(texts, result.outcome if result.problem else outcome, result.problem)
         if result.outcome != "silent" or self._session.is_debugging:
             # Redact secrets in the output of a hook: it may repeat parts of a tool result.
             effect = msgspec.structs.replace(
