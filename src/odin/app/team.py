@@ -23,6 +23,7 @@ from odin.engine.job_notifier import JobNotifier
 from odin.engine.team import Team
 from odin.models.selection import ModelSelector
 from odin.policy.write_scope import parse_write_scope
+from odin.tools.agent import DEFAULT_TYPE
 from odin.tools.artifacts import ArtifactFolder
 from odin.tools.delegation import (
     ApplyTool,
@@ -36,8 +37,6 @@ from odin.tools.delegation import (
 
 if TYPE_CHECKING:
     from odin.context.agent_definition import AgentDefinition
-
-DEFAULT_TYPE = "general"
 
 _BUILTIN_TYPES = "explore, general."
 

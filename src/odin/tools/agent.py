@@ -5,7 +5,9 @@ from typing import ClassVar
 
 from odin.core.errors import UsageError
 from odin.core.event import TurnEnded
-from odin.core.tool import Args, Kind, SideEffect, SubAgentTask, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Args, Kind, SideEffect, SubAgentTask, Target, Tool, ToolContext, ToolOutput, fail
+
+DEFAULT_TYPE = "general"
 
 RunTask = Callable[[SubAgentTask], Awaitable[TurnEnded]]
 """Runs a task until its turn ends."""
@@ -33,6 +35,9 @@ class AgentTool(Tool[AgentArgs]):
     def side_effect(self) -> SideEffect:
         """Mutating, because the sub-agent has every tool of the mode."""
         return "mutating"
+
+    def get_target(self, args: AgentArgs) -> Target:
+        return Target(name=args.agent_type.strip() or DEFAULT_TYPE)
 
     def get_title(self, args: AgentArgs) -> str:
         return args.description

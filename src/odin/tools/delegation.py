@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from odin.core.errors import OdinError, UsageError
 from odin.core.team import Delegation, ReportKind, TaskHandle, TaskReport, TaskRequest
 from odin.core.tool import A, Args, SideEffect, Target, Tool, ToolContext, ToolOutput, fail
+from odin.tools.agent import DEFAULT_TYPE
 
 _REFUSED = ("depth_limit_reached", "agent_limit_reached", "child_limit_reached", "already_exists", "scope_conflict")
 
@@ -53,6 +54,9 @@ class DelegateTool(_TeamTool[DelegateArgs]):
     @property
     def description(self) -> str:
         return f"{super().description} Types: {self._delegation.describe_types()}"
+
+    def get_target(self, args: DelegateArgs) -> Target:
+        return Target(name=args.agent_type.strip() or DEFAULT_TYPE)
 
     def get_title(self, args: DelegateArgs) -> str:
         return args.description.split("\n", 1)[0]
