@@ -543,7 +543,7 @@ def test_rules_and_hooks_are_kept_separate_for_each_layer(workspace: Path, user:
     )
     assert config.declared["AllowedCommands"][0].layer == "user"
     assert config.declared["disallowed_tools"][0].layer == "session"
-    assert [item.layer for item in config.declared["hooks"]] == ["user"]
+    assert [(item.layer, item.trusted) for item in config.declared["hooks"]] == [("user", True), ("project", False)]
     assert config.hooks == {"Stop": [hook]}
     trusted = load_trusted(workspace)
     assert [(item.layer, item.trusted) for item in trusted.declared["hooks"]] == [("user", True), ("project", True)]

@@ -21,8 +21,8 @@ def record_unknown_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         report(self, path, text)
         warnings.update(_filter_unknown([text]))
 
-    def parse_and_record(value: Any, source: str) -> declaration.HookDeclarations:
-        parsed = parse(value, source)
+    def parse_and_record(value: Any, source: str, prefix: str = "") -> declaration.HookDeclarations:
+        parsed = parse(value, source, prefix)
         warnings.update(_filter_unknown(warning.removeprefix(f"{source}: ") for warning in parsed.warnings))
         return parsed
 

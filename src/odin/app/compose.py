@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from msgspec.structs import replace
@@ -50,6 +50,7 @@ from odin.app.workspace import (
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.compaction.context_budget import ContextBudgets
 from odin.config import Options
+from odin.config.files import find_unsaid
 from odin.config.paths import locate_bytecode
 from odin.context.file_cache import FileOwnership
 from odin.context.instructions import RefuseImport
@@ -503,11 +504,17 @@ class SessionSurroundings:
     def read_past(self) -> Iterator[Envelope]:
         return read_past(self._parts.core.log)
 
+    @cached_property
+    def _settings_warnings(self) -> list[str]:
+        core, permissions = self._parts.core, self._parts.permissions
+        found = (*core.config.warnings, *permissions.rule_set.warnings, *permissions.hooks.warnings)
+        return find_unsaid(found, core.workspace.state_dir / "said.json")
+
     def describe(self) -> SessionInfo:
         from odin.app.session_info import describe_session
 
-        mode = self.agents.get_default_mode()
-        return describe_session(self._parts, self._main, mode, self.models.initial, self._grants_notice)
+        mode, notice = self.agents.get_default_mode(), self._grants_notice
+        return describe_session(self._parts, self._main, mode, self.models.initial, notice, self._settings_warnings)
 
     def report_context(self) -> ContextReport:
         from odin.app.session_info import report_context

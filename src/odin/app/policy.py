@@ -4,6 +4,7 @@ The policy consists of rules, hidden tools and the secret redactor. Hooks come f
 and from programs; the hook modules are imported with the first hook.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import msgspec
 
 from odin.config import Config, Options, get_config_dir
 from odin.config.auth import read_auth_file
-from odin.config.files import read_config_file
+from odin.config.files import SAID_ONCE, read_config_file
 from odin.config.paths import CONFIG_NAME
 from odin.config.settings import LayerDeclaration, McpServerSettings, merge_command_settings
 from odin.config.trust import evaluate_trust
@@ -21,6 +22,7 @@ from odin.core.call_events import ToolEnded
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import ConfigError, UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
+from odin.core.format import pluralize
 from odin.core.policy import (
     NO_HOOK_EFFECT,
     CallbackHook,
@@ -31,7 +33,7 @@ from odin.core.policy import (
     Redact,
     SessionRule,
 )
-from odin.core.text import find_similar
+from odin.core.text import find_similar, join_some
 from odin.core.tool import ALIASES, Target, Tool, ToolSource, get_canonical_name
 from odin.policy.modes import PermissionMode, parse_permission_mode
 from odin.policy.rules.rule import Rule, RuleSet, find_objection, parse_rule
@@ -56,6 +58,7 @@ _LIST_KEYS = {
     "disallowed_tools": "disallowed_tools",
 }
 _FLAG = "flag"
+_MAX_NAMED_RULES = 5
 
 
 _USER_MEMORY_RULE = "Memory(user)"
@@ -72,12 +75,26 @@ def parse_configured_rules(config: Config) -> tuple[Sequence[Rule], Sequence[str
                 found, problems = _parse_rule_list(key, declared)
             elif key == "rules":
                 parsed = RuleReader(declared.layer, declared.source, trusted=declared.trusted).read(declared.value)
-                found, problems = parsed.rules, parsed.warnings
+                found = parsed.rules
+                problems = _shorten_rule_warnings(parsed, declared) if declared.is_claude else parsed.warnings
             else:
                 continue
             rules += found
             warnings += problems
     return rules, warnings
+
+
+def _shorten_rule_warnings(parsed: RuleReader, declared: LayerDeclaration) -> Sequence[str]:
+    """Return the problems with the rules of another agent in one sentence: it has written most of them itself.
+
+    That rules of an untrusted folder allow nothing is reported with its other settings.
+    """
+    counted = [int(re.findall(r"\d+", at)[-1]) for at, why in parsed.problems if "not trusted" not in why]
+    names = list(dict.fromkeys(str(declared.value[number]["text"]) for number in counted))
+    if not names:
+        return ()
+    some, what = join_some(names, _MAX_NAMED_RULES), pluralize(len(names), "rule is ignored", "rules are ignored")
+    return (f"{declared.source}: {what}, as invalid or because any program could run: {some}. {SAID_ONCE}",)
 
 
 def load_rule_set(
@@ -167,7 +184,7 @@ class SessionPolicy:
                 root=self._config.root,
                 environment=self._environment,
                 permission_mode=self.mode,
-                yes=self._options.yes,
+                yes=self._options.yes and not self._config.bypass_disabled_by,
                 restrict_to_workspace=self._config.restrict_to_workspace,
                 rule_set=self._rule_set,
                 readable=self._readable,
@@ -189,6 +206,8 @@ class SessionPolicy:
     def set_mode(self, name: str) -> PermissionMode:
         """Switch the permission mode and return its full name. Raise UsageError if it cannot be used here."""
         mode = parse_permission_mode(name)
+        if mode == "bypassPermissions" and self._config.bypass_disabled_by:
+            raise UsageError(f"{self._config.bypass_disabled_by} turns off bypassPermissions.", "Use auto.")
         if why := self.explain_unusable_auto(mode):
             raise UsageError(why, "Use acceptEdits to allow edits only.")
         self.mode = mode
@@ -344,9 +363,11 @@ def is_command_trusted(config: Config, env: Mapping[str, str], text: "CommandTex
 
 def _shorten_warnings(warnings: Sequence[str], declared: LayerDeclaration) -> Sequence[str]:
     """Return the warnings about hooks; those about a plugin in one sentence, because the user did not write them."""
-    if not declared.plugin or len(warnings) < 2:
+    if not (declared.plugin or declared.is_claude) or len(warnings) < 2:
         return warnings
-    return (f"{declared.source}: {len(warnings)} settings of its hooks are ignored. See `odin plugin add`.",)
+    first = warnings[0].removeprefix(f"{declared.source}: ")
+    more = "See `odin plugin add`." if declared.plugin else f"The first: {first}"
+    return (f"{declared.source}: {len(warnings)} settings of its hooks are ignored. {more}",)
 
 
 class HookFacts(msgspec.Struct, frozen=True):
@@ -415,7 +436,7 @@ class HookSet:
         """Add the user's hooks first, then the project's."""
         from odin.hooks.declaration import parse_hooks
 
-        parsed = [(parse_hooks(item.value, item.source), item) for item in declarations]
+        parsed = [(parse_hooks(item.value, item.source, item.hook_prefix), item) for item in declarations]
         self.warnings = tuple(warning for hooks, item in parsed for warning in _shorten_warnings(hooks.warnings, item))
         for hooks, item in parsed:
             for hook in hooks.hooks:

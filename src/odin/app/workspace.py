@@ -66,10 +66,16 @@ class Workspace(msgspec.Struct, frozen=True):
         return mode == "on" or (mode == "auto" and any(map(os.path.isdir, self.memory_folders)))
 
 
+def add_variables(environment: ExecutionEnvironment, config: Config) -> ExecutionEnvironment:
+    """Return the environment with the variables that the configuration adds for commands, hooks and servers."""
+    return msgspec.structs.replace(environment, added=config.variables, sandbox_added=config.project_variables)
+
+
 def make_workspace(options: Options) -> Workspace:
     environment = make_environment(options.env, options.cwd, options.state_dir, options.timing)
     env, cwd = environment.variables, environment.cwd
     config = load(cwd, env, options.to_flags(), trust=options.trust, plugin_dirs=options.plugin_dirs)
+    environment = add_variables(environment, config)
     if options.mcp_config or options.strict_mcp_config:
         from odin.config.mcp_file import add_given_servers
 

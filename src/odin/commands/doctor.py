@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct, to_builtins
 
+from odin.app.policy import parse_configured_rules
 from odin.app.sandbox import LazySandbox
 from odin.app.workspace import Workspace, explain_missing_servers, has_language_servers, list_skill_folders
 from odin.commands.command_line import Parser, make_formatter, write_output
@@ -23,11 +24,12 @@ from odin.config import (
     get_cache_dir,
     get_config_dir,
     get_current_folder,
+    get_home_dir,
     get_state_dir,
     load,
 )
 from odin.config.auth import AUTH_NAME, mask_key, read_auth_file
-from odin.config.files import ConfigProblem, parse_json_object, read_config_file, scan_keys
+from odin.config.files import SAID_ONCE, ConfigProblem, parse_json_object, read_config_file, scan_keys
 from odin.config.paths import find_other_agents, find_worktree_origin, make_environment
 from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
@@ -35,6 +37,7 @@ from odin.core.format import pluralize
 from odin.core.policy import redact_nothing
 from odin.core.profile import OWN, CommandLevel, WritableFolders
 from odin.core.text import join_some
+from odin.hooks.declaration import parse_hooks
 from odin.models.catalog import PRESETS
 from odin.models.connector import ModelConnector
 from odin.sandbox.process import SYSTEM_PATH
@@ -162,19 +165,22 @@ class _Checkup:
             self._add_finding(name, f"{path}, {state}", health)
 
     def _check_configuration(self) -> Config | None:
-        files = [get_config_dir(self._env) / CONFIG_NAME, Path(find_project_root(self._cwd, self._env), CONFIG_NAME)]
-        found = [str(path) for path in dict.fromkeys(files) if path.is_file()]
-        facts: dict[str, Any] = {"files": found, "warnings": []}
-        self._facts["configuration"] = facts
-        self._add_finding("settings", ", ".join(found) or "no odinconfig.json; using the defaults")
+        config, problem = None, ""
         try:
             config = load(self._cwd, self._env)
         except OdinError as error:
-            facts["error"] = error.describe()
-            self._add_finding("settings", error.describe(), "broken")
+            problem = error.describe()
+        is_used = config is None or config.claude_settings
+        found = list(_list_settings_files(self._cwd, self._env, claude=is_used))
+        facts: dict[str, Any] = {"files": found, "warnings": []}
+        self._facts["configuration"] = facts
+        self._add_finding("settings", ", ".join(found) or "no odinconfig.json; using the defaults")
+        if config is None:
+            facts["error"] = problem
+            self._add_finding("settings", problem, "broken")
             return None
-        facts["warnings"] = list(config.warnings)
-        for warning in config.warnings:
+        facts["warnings"] = [text.removesuffix(f" {SAID_ONCE}") for text in _list_settings_warnings(config)]
+        for warning in facts["warnings"]:
             self._add_finding("settings", warning, "note")
         return config
 
@@ -402,16 +408,36 @@ class SettingsReport(Struct, frozen=True):
     broken: bool = False
 
 
+def _list_settings_files(cwd: str, env: Mapping[str, str], *, claude: bool) -> dict[str, str]:
+    """Return the layer of each settings file that exists, weakest first; with `claude` also those of Claude Code."""
+    root = find_project_root(cwd, env)
+    folders = {"user": (get_home_dir(env), get_config_dir(env)), "project": (Path(root), Path(root))}
+    found: dict[str, str] = {}
+    for layer, (top, own) in folders.items():
+        names = (".claude/settings.json", ".claude/settings.local.json")[: 1 if layer == "user" else 2]
+        for path in (*(top / name for name in names if claude), own / CONFIG_NAME):
+            if path.is_file():
+                found.setdefault(str(path), layer)
+    return found
+
+
+def _list_settings_warnings(config: Config) -> list[str]:
+    hooks = (item for item in config.declared.get("hooks", ()) if item.trusted)
+    found = (warning for item in hooks for warning in parse_hooks(item.value, item.source).warnings)
+    return [*config.warnings, *parse_configured_rules(config)[1], *found]
+
+
 def report_settings(cwd: str, env: Mapping[str, str]) -> SettingsReport:
-    user = str(get_config_dir(env) / CONFIG_NAME)
-    project = str(Path(find_project_root(cwd, env), CONFIG_NAME))
-    lines = {path: _locate_keys(path) for path in dict.fromkeys((user, project)) if Path(path).is_file()}
+    files = _list_settings_files(cwd, env, claude=True)
+    lines = {path: _locate_keys(path) for path in files}
     problems = [SettingProblem(text) for text in read_auth_file(env).warnings]
     try:
         config = load(cwd, env)
     except OdinError as error:
         return SettingsReport(tuple(lines), (), (SettingProblem(error.describe()), *problems), broken=True)
-    found = (_describe_setting(config, name, key, user, project, lines) for name, key in _list_keys())
+    if not config.claude_settings:
+        lines = {path: keys for path, keys in lines.items() if path.endswith(CONFIG_NAME)}
+    found = (_describe_setting(config, name, key, files, lines) for name, key in _list_keys())
     problems = [*(_locate_problem(problem, lines) for problem in config.problems), *problems]
     return SettingsReport(tuple(lines), tuple(found), tuple(problems))
 
@@ -421,11 +447,11 @@ def _list_keys() -> list[tuple[str, str]]:
 
 
 def _describe_setting(
-    config: Config, name: str, key: str, user: str, project: str, lines: Mapping[str, Mapping[str, int]]
+    config: Config, name: str, key: str, files: Mapping[str, str], lines: Mapping[str, Mapping[str, int]]
 ) -> Setting:
     value = config.written[key] if key in config.written else to_builtins(getattr(config, name))
     source = config.sources.get(key, "")
-    layer = {"": "default", user: "user", project: "project", "flag": "flag"}.get(source, "environment")
+    layer = {"": "default", "flag": "flag", **files}.get(source, "environment")
     return Setting(key, _mask_secrets(value), layer, source, lines.get(source, {}).get(key, 0))
 
 

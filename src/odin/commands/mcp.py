@@ -14,6 +14,7 @@ import msgspec
 from odin.app.launcher import Launcher
 from odin.app.policy import build_redactor
 from odin.app.sandbox import LazySandbox
+from odin.app.workspace import add_variables
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import Config, get_current_folder, get_state_dir, load
 from odin.config.files import parse_json_object, read_config_file, remove_key, set_key, write_atomically
@@ -147,7 +148,7 @@ async def check_servers(
         raise NeedsConfirmation("No user and no model can be asked here.")
 
     redact = build_redactor(config, env, ())
-    environment = make_environment(env, config.root)
+    environment = add_variables(make_environment(env, config.root), config)
     sandbox = LazySandbox(config, environment)
     runner = ProcessRunner(environment, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
     launcher = Launcher(config, environment, sandbox, runner.has_background, write_message)

@@ -76,7 +76,8 @@ def inspect_folder(cwd: str, env: Mapping[str, str]) -> TrustCandidate:
     config = load(folder, env)
     if _hash_files(root) != hashes:
         raise UsageError(f"Files in {root} changed while they were inspected.", "Try again.")
-    hooks = parse_hooks(config.wanted.get("hooks", {}), "").hooks
+    declared = [item for item in config.declared.get("hooks", ()) if item.layer == "project"]
+    hooks = [hook for item in declared for hook in parse_hooks(item.value, "", item.hook_prefix).hooks]
     servers = tuple(_list_servers(config))
     return TrustCandidate(
         folder=root,
@@ -201,7 +202,7 @@ def _list_pairs(value: Any, separator: str) -> list[str]:
 
 def _list_allowed_settings(config: Config) -> Iterator[str]:
     for key, value in config.wanted.items():
-        if key not in ("hooks", "mcp", "lsp_servers"):
+        if key not in ("hooks", "mcp", "lsp_servers", "rules"):
             yield from (f"{key}: {item}" for item in (cast("list[Any]", value) if isinstance(value, list) else [value]))
     for declared in config.declared.get("rules", ()):
         if declared.layer == "project":

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin
@@ -27,7 +27,7 @@ MAX_DEPTH = 50
 """Maximum nesting of lists and objects."""
 
 _VARIABLE = r"\$(?:\$|(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})"
-_SECRET = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
+SECRET_NAME = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
 
 
 def get_field_types(shape: type[Struct]) -> Mapping[str, Any]:
@@ -115,6 +115,12 @@ def _decode(raw: bytes, path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}, line {line}: the text is not valid UTF-8.", "Save the file as UTF-8.") from error
+
+
+SAID_ONCE = "(`odin doctor` repeats this.)"
+"""The end of a warning that sessions show only once, until its text changes."""
+
+_MAX_SAID = 200
 
 
 class ConfigProblem(Struct, frozen=True):
@@ -252,7 +258,7 @@ class ConfigValidator:
                 return "$"
             if self._variables == "none":
                 raise UnsetVariable(f"${name} is expanded only in a folder that you trust.")
-            if self._variables == "plain" and re.search(_SECRET, name):
+            if self._variables == "plain" and re.search(SECRET_NAME, name):
                 raise UnsetVariable(f"${name} looks like a secret, and a project file may not use it.")
             value = self._env.get(name) or found["default"]
             if value is None:
@@ -365,6 +371,24 @@ def write_atomically(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
 
 def make_write_error(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"{path} cannot be written: {error.strerror or error}.", "Make its folder writable.")
+
+
+def find_unsaid(warnings: Sequence[str], path: Path) -> list[str]:
+    """Return the warnings without those that are shown once and were already, and note in the file what is shown now.
+
+    What cannot be noted is shown again.
+    """
+    once = [text for text in warnings if text.endswith(SAID_ONCE)]
+    if not once:
+        return list(warnings)
+    try:
+        said = msgspec.json.decode(path.read_bytes(), type=list[str])
+    except (OSError, msgspec.MsgspecError, UnicodeError):
+        said = []
+    if any(text not in said for text in once):
+        with suppress(ConfigError):
+            write_atomically(path, msgspec.json.encode([*said, *once][-_MAX_SAID:]))
+    return [text for text in warnings if text not in once or text not in said]
 
 
 _BOM = "\ufeff"

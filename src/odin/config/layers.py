@@ -7,7 +7,7 @@ model or start programs only in a trusted folder. It can never set API addresses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,18 +19,28 @@ from odin.config.files import (
     parse_json_object,
     read_config_file,
 )
-from odin.config.paths import CONFIG_NAME, MCP_NAME, PLUGINS_NAME, find_project_root, get_config_dir
+from odin.config.paths import (
+    CONFIG_NAME,
+    MCP_NAME,
+    PLUGINS_NAME,
+    find_project_root,
+    get_config_dir,
+    get_home_dir,
+)
 from odin.config.settings import Config, ConfigKeys, LayerDeclaration, LoopSettings, Plugin, VerifySettings
 from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
-from odin.core.policy import RuleLayer
+from odin.core.policy import RuleAction, RuleLayer
 from odin.core.text import describe_mismatch
 from odin.policy.modes import parse_mode, parse_permission_mode
 
+if TYPE_CHECKING:
+    from odin.config.claude_settings import ClaudeSettings
+
 USER_ONLY_KEYS = (
     *("providers", "catalog_url", "web", "checkpoints", "sandbox", "tui", "system_header", "env_passthrough"),
-    "mcp_limits",
+    *("mcp_limits", "claude_settings"),
 )
 
 VERBATIM_KEYS = ("rules", "hooks", "commands")
@@ -166,6 +176,12 @@ class _Layers:
         self.problems: list[ConfigProblem] = []
         self.declared: dict[str, tuple[LayerDeclaration, ...]] = {}
         self.wanted: dict[str, Any] = {}
+        self.wanted_by = ""
+        self.variables: dict[str, str] = {}
+        self.project_variables: dict[str, str] = {}
+        self.disabled_servers: set[str] = set()
+        self.bypass_disabled_by = ""
+        self.is_claude_hooked = True
         self.project_servers: frozenset[str] = frozenset()
         self.plugins: list[Plugin] = []
         self.trust = TrustStatus()
@@ -175,14 +191,23 @@ class _Layers:
             return self.values[key]
         return msgspec.to_builtins(ConfigKeys()).get(key)
 
-    def set_value(self, key: str, value: Any, layer: RuleLayer, source: str, written: Any = None) -> None:
+    def declare(self, key: str, value: Any, layer: RuleLayer, source: str, **more: Any) -> None:
+        """Keep the value of one layer; of keys that are not merged, that of the strongest."""
+        trusted = layer != "project" or self.trust.trusted
+        before = self.declared.get(key, ()) if key in MERGE_FUNCTIONS else ()
+        self.declared[key] = (*before, LayerDeclaration(value, layer, source, trusted, **more))
+
+    def want(self, key: str, value: Any, source: str) -> None:
+        """Note what a project gets only in a trusted folder."""
+        self.wanted[key] = value
+        self.wanted_by = self.wanted_by or source
+
+    def set_value(self, key: str, value: Any, layer: RuleLayer, source: str, written: Any = None, **more: Any) -> None:
         shown = value if written is None else written
         if key == "mcp" and layer == "project":
             self.project_servers |= {name for name in value if name not in self.values.get("mcp", {})}
         if key in DECLARED_KEYS:
-            trusted = layer != "project" or self.trust.trusted
-            before = self.declared.get(key, ()) if key in MERGE_FUNCTIONS else ()
-            self.declared[key] = (*before, LayerDeclaration(value, layer, source, trusted))
+            self.declare(key, value, layer, source, **more)
         if key in MERGE_FUNCTIONS and key in self.values:
             join = MERGE_FUNCTIONS[key]
             shown = join(self.written.get(key, self.values[key]), shown)
@@ -209,7 +234,15 @@ def load(
     layers = _Layers(find_project_root(cwd, env))
     user = get_config_dir(env) / CONFIG_NAME
     project = Path(layers.root, CONFIG_NAME)
-    _add_user(layers, user, env)
+    raw = read_config_file(user)
+    kept, validator = _read_valid_keys(b"{}" if raw is None else raw, user, env, "all")
+    of_user, of_project = _read_claude_files(layers.root, env) if kept.get("claude_settings", True) else ([], [])
+    # There, the ask rules of all files decide before the allow rules of all files.
+    is_mixed = any(rule.action == "allow" for found in of_project for rule in found.rules)
+    _add_claude(layers, of_user, [] if is_mixed else of_user, "user", cwd, env)
+    for key, value in kept.items():
+        layers.set_value(key, value, "user", str(user), validator.unexpanded.get(key))
+    layers.problems.extend(validator.problems)
     if plugin_dirs or (get_config_dir(env) / PLUGINS_NAME).is_file():
         # Add the hooks and MCP servers of the plugins. Of two servers with one name, the user's counts.
         from odin.config.plugins import load_plugins
@@ -218,14 +251,15 @@ def load(
         layers.problems.extend(problems)
         for plugin in layers.plugins:
             for source, hooks in plugin.hooks:
-                before = layers.declared.get("hooks", ())
-                layers.declared["hooks"] = (*before, LayerDeclaration(hooks, "user", source, plugin=plugin.folder))
+                layers.declare("hooks", hooks, "user", source, plugin=plugin.folder)
             if plugin.servers:
                 source = f"{plugin.folder}/{MCP_NAME}"
                 layers.set_value("mcp", plugin.servers, "user", source, plugin.written_servers)
     theirs = None if os.path.realpath(project) == os.path.realpath(user) else read_config_file(project)
-    layers.trust = evaluate_trust(layers.root, env, theirs, once=trust)
+    texts = {os.path.relpath(found.path, layers.root): found.raw for found in of_project if found.raw is not None}
+    layers.trust = evaluate_trust(layers.root, env, theirs, once=trust, texts=texts)
     layers.problems.extend(_describe_lost_trust(layers.trust))
+    _add_claude(layers, of_project, [*(of_user if is_mixed else ()), *of_project], "project", cwd, env)
     if theirs is not None:
         _add_project(layers, theirs, project, user, env)
     if os.path.lexists(Path(layers.root, MCP_NAME)):
@@ -235,16 +269,22 @@ def load(
         path, trusted = Path(layers.root, MCP_NAME), layers.trust.trusted
         found = read_mcp_file(path, env, expands=trusted)
         layers.problems.extend(found.problems)
-        if found.servers:
-            layers.wanted["mcp"] = {**found.unexpanded, **layers.wanted.get("mcp", {})}
+        off = layers.disabled_servers
+        servers = {name: server for name, server in found.servers.items() if name not in off}
+        if servers:
+            written = {name: server for name, server in found.unexpanded.items() if name not in off}
+            layers.want("mcp", {**written, **layers.wanted.get("mcp", {})}, str(path))
             if trusted:
-                layers.set_value("mcp", found.servers, "project", str(path), found.unexpanded)
-    _report_untrusted(layers, project if theirs is not None else Path(layers.root, MCP_NAME))
+                layers.set_value("mcp", servers, "project", str(path), written)
+    _report_untrusted(layers)
     _add_environment(layers, env)
     for name, value in (flags or {}).items():
         if name not in _KEY_OF:
             raise UsageError(f"Unknown setting {name!r}.")
         layers.set_value(_KEY_OF[name], _validate_value(name, value, f"--{name.replace('_', '-')}"), "session", "flag")
+    if (file := layers.bypass_disabled_by) and layers.values.get("permission_mode") == "bypassPermissions":
+        layers.values["permission_mode"] = "default"
+        layers.problems.append(ConfigProblem("disableBypassPermissionsMode turns off bypassPermissions.", file))
     # Key by key: to convert the whole, msgspec prepares the types of all keys, which delays each start by 3 ms.
     given = {
         name: msgspec.convert(layers.values[key], get_field_types(ConfigKeys)[name])
@@ -262,6 +302,9 @@ def load(
         declared=layers.declared,
         wanted=layers.wanted,
         project_servers=layers.project_servers,
+        variables=layers.variables,
+        project_variables=layers.project_variables,
+        bypass_disabled_by=layers.bypass_disabled_by,
         plugins=tuple(layers.plugins),
     )
     if not config.mcp:
@@ -290,37 +333,105 @@ def _read_valid_keys(
     return kept, validator
 
 
-def _add_user(layers: _Layers, path: Path, env: Mapping[str, str]) -> None:
-    raw = read_config_file(path)
-    if raw is None:
-        return
-    kept, validator = _read_valid_keys(raw, path, env, "all")
-    for key, value in kept.items():
-        layers.set_value(key, value, "user", str(path), validator.unexpanded.get(key))
-    layers.problems.extend(validator.problems)
-
-
 def _add_project(layers: _Layers, raw: bytes, path: Path, user: Path, env: Mapping[str, str]) -> None:
     kept, validator = _read_valid_keys(raw, path, env, "plain" if layers.trust.trusted else "none")
     for key, value in kept.items():
         if key in USER_ONLY_KEYS:
             validator.report(key, f"{key} is ignored in a project file: set it in your user file, {user}.")
-        elif value == "bypassPermissions":
-            validator.report(key, f"{key} {value} is ignored: a project file cannot turn off all permission requests.")
-        elif _needs_trust(layers, key, value):
-            layers.wanted[key] = validator.unexpanded.get(key, value)
-            if layers.trust.trusted:
-                layers.set_value(key, value, "project", str(path), validator.unexpanded.get(key))
         else:
-            layers.set_value(key, value, "project", str(path), validator.unexpanded.get(key))
+            _add_project_value(layers, key, value, str(path), validator.unexpanded.get(key))
     layers.problems.extend(validator.problems)
 
 
-def _report_untrusted(layers: _Layers, path: Path) -> None:
+def _add_project_value(
+    layers: _Layers, key: str, value: Any, source: str, written: Any = None, *, is_claude: bool = False
+) -> None:
+    if value == "bypassPermissions":
+        text = f"{key} {value} is ignored: a project file cannot turn off all permission requests."
+        layers.problems.append(ConfigProblem(text, source, key))
+        return
+    if _needs_trust(layers, key, value):
+        layers.want(key, value if written is None else written, source)
+        if not layers.trust.trusted:
+            if key == "hooks":
+                layers.declare(key, value, "project", source, is_claude=is_claude)
+            return
+    layers.set_value(key, value, "project", source, written, is_claude=is_claude)
+
+
+def _read_claude_files(root: str, env: Mapping[str, str]) -> "tuple[list[ClaudeSettings], list[ClaudeSettings]]":
+    """Return the settings for Claude Code of the user and of the project. In the home folder one file is the user's."""
+    user = f"{get_home_dir(env)}/.claude/settings.json"
+    project = (f"{root}/.claude/settings.json", f"{root}/.claude/settings.local.json")
+    found = [path for path in dict.fromkeys((user, *project)) if os.path.lexists(path)]
+    if not found:
+        return [], []
+    from odin.config.claude_settings import read_claude_settings
+
+    same = os.path.realpath(user)
+    of_user = [read_claude_settings(Path(path)) for path in found if path == user]
+    others = (path for path in found if path != user and os.path.realpath(path) != same)
+    return of_user, [read_claude_settings(Path(path), root) for path in others]
+
+
+def _add_claude(
+    layers: _Layers,
+    files: "Sequence[ClaudeSettings]",
+    asking: "Sequence[ClaudeSettings]",
+    layer: RuleLayer,
+    cwd: str,
+    env: Mapping[str, str],
+) -> None:
+    """Add what settings files of Claude Code say, and after that the ask rules of the files `asking`."""
+    layers.is_claude_hooked = layers.is_claude_hooked and not any(found.disables_hooks for found in files)
+    for found in files:
+        source = found.path
+        layers.problems.extend(found.warnings)
+        layers.disabled_servers.update(found.disabled_servers)
+        layers.bypass_disabled_by = layers.bypass_disabled_by or (source if found.disables_bypass else "")
+        _add_claude_rules(layers, found, ("allow", "deny"), layer, cwd, env)
+        given = {**found.keys, **({"hooks": found.hooks} if found.hooks and layers.is_claude_hooked else {})}
+        for key, value in given.items():
+            if layer == "project":
+                _add_project_value(layers, key, value, source, is_claude=True)
+            else:
+                layers.set_value(key, value, layer, source, is_claude=True)
+        if layer == "user":
+            layers.variables.update(found.env)
+        elif found.env:
+            shown = [f"{name}={value}" for name, value in found.env.items()]
+            layers.want("env", [*layers.wanted.get("env", ()), *shown], source)
+            layers.project_variables.update(found.env if layers.trust.trusted else {})
+    for found in asking:
+        _add_claude_rules(layers, found, ("ask",), layer, cwd, env)
+
+
+def _add_claude_rules(
+    layers: _Layers,
+    found: "ClaudeSettings",
+    actions: Sequence[RuleAction],
+    layer: RuleLayer,
+    cwd: str,
+    env: Mapping[str, str],
+) -> None:
+    given = [rule for rule in found.rules if rule.action in actions]
+    if not given:
+        return
+    from odin.config.claude_settings import convert_rules
+
+    rules = convert_rules(
+        given, root=layers.root, cwd=os.path.realpath(cwd), home=str(get_home_dir(env)), is_users=found.is_users
+    )
+    if layer == "project" and any(rule.action == "allow" for rule in given):
+        layers.want("rules", rules, found.path)
+    layers.set_value("rules", rules, layer, found.path, is_claude=True)
+
+
+def _report_untrusted(layers: _Layers) -> None:
     if layers.wanted and not layers.trust.trusted:
         names = ", ".join(layers.wanted)
         ignored = f"ignored because this folder is not trusted: {names}. {TRUST_HINT}"
-        layers.problems.append(ConfigProblem(ignored, str(path)))
+        layers.problems.append(ConfigProblem(ignored, layers.wanted_by))
 
 
 def _needs_trust(layers: _Layers, key: str, value: Any) -> bool:

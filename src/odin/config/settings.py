@@ -439,6 +439,13 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
             "`output-styles`. Empty: the default."
         ),
     ] = ""
+    claude_settings: Annotated[
+        bool,
+        describe(
+            "Use the settings files of Claude Code: `settings.json` in `~/.claude`, `settings.json` and "
+            "`settings.local.json` in the project's `.claude`. User file only."
+        ),
+    ] = True
     system_header: Annotated[
         str, describe("A text block sent before the system prompt, for APIs that require one. User file only.")
     ] = ""
@@ -464,7 +471,7 @@ class LayerDeclaration(Struct, frozen=True):
     """The value of a key in one layer, verbatim, and where it is written.
 
     A project's rules and hooks may allow or start something only if `trusted`. `plugin` is the folder of the plugin
-    that the value belongs to.
+    that the value belongs to. `is_claude`: it is written in a settings file of Claude Code.
     """
 
     value: Any
@@ -472,6 +479,12 @@ class LayerDeclaration(Struct, frozen=True):
     source: str
     trusted: bool = True
     plugin: str = ""
+    is_claude: bool = False
+
+    @property
+    def hook_prefix(self) -> str:
+        """What tells the ids of its hooks from those of the project's other files."""
+        return f"{self.source.rpartition('/')[2]}:" if self.is_claude else ""
 
 
 class CommandSettings(Struct, frozen=True):
@@ -548,7 +561,9 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
     `sources` names the layer that set each key. `written` keeps, for a value that came from a variable, the text with
     the variable's name; only the session itself sees the value. `declared` keeps the rules and hooks of each layer
     apart, strongest last. `wanted` is what the project's file requests and gets only in a trusted folder.
-    `project_servers` are the MCP servers that the project brings.
+    `project_servers` are the MCP servers that the project brings. `variables` are added to the environment of
+    commands, hooks and servers, `project_variables` only in the sandbox. `bypass_disabled_by` is the file that turns
+    off bypassPermissions and `--yes`.
     """
 
     root: str = ""
@@ -557,6 +572,9 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
     declared: dict[str, tuple[LayerDeclaration, ...]] = field(default_factory=dict[str, tuple[LayerDeclaration, ...]])
     wanted: dict[str, Any] = field(default_factory=dict[str, Any])
     project_servers: frozenset[str] = frozenset()
+    variables: dict[str, str] = field(default_factory=dict[str, str])
+    project_variables: dict[str, str] = field(default_factory=dict[str, str])
+    bypass_disabled_by: str = ""
     plugins: tuple[Plugin, ...] = ()
     sources: dict[str, str] = field(default_factory=dict[str, str])
     written: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import msgspec
@@ -25,7 +26,10 @@ from odin.config.paths import CONFIG_NAME, MCP_NAME, find_worktree_origin, get_c
 from odin.core.errors import ConfigError
 from odin.core.lazy_pattern import compile_lazily
 
-PINNED_FILES = (CONFIG_NAME, MCP_NAME, ".odin/SOUL.md", ".odin/USER.md", ".odin/IDENTITY.md")
+PINNED_FILES = (
+    *(CONFIG_NAME, MCP_NAME, ".odin/SOUL.md", ".odin/USER.md", ".odin/IDENTITY.md"),
+    *(".claude/settings.json", ".claude/settings.local.json"),
+)
 AGENT_FOLDERS = (".odin/agents", ".claude/agents")
 AGENT_SUFFIXES = (".md", ".yaml", ".yml")
 PINNED_FOLDERS = (
@@ -39,16 +43,18 @@ MAX_PINNED_BYTES = 10_000_000
 _SERVERS_KEY = compile_lazily(r"(?i)mcp[-_]?servers")
 
 
-def hash_pinned_files(folder: str, config_text: bytes | None) -> dict[str, str]:
+def hash_pinned_files(
+    folder: str, config_text: bytes | None, texts: Mapping[str, bytes] = MappingProxyType({})
+) -> dict[str, str]:
     """Return the hashes of all project files that declare programs, redirect requests or grant permissions.
 
-    The keys are relative paths.
+    The keys are relative paths. `texts` are other files of it that were read already: the bytes that will be used.
     """
     found: dict[str, str] = {}
     if config_text is not None:
         found[CONFIG_NAME] = _hash_bytes(config_text)
     for name in _list_pinned_files(folder, config_text):
-        found[name] = _hash_bytes(_read_pinned(Path(folder, name)))
+        found[name] = _hash_bytes(texts[name] if name in texts else _read_pinned(Path(folder, name)))
     return found
 
 
@@ -207,9 +213,15 @@ class _TrustStore(VersionedStore, frozen=True, kw_only=True):
 
 
 def evaluate_trust(
-    folder: str, env: Mapping[str, str], config_text: bytes | None, *, once: bool = False
+    folder: str,
+    env: Mapping[str, str],
+    config_text: bytes | None,
+    *,
+    once: bool = False,
+    texts: Mapping[str, bytes] = MappingProxyType({}),
 ) -> TrustStatus:
-    """Return whether a folder is trusted now. `config_text` is its odinconfig.json, the bytes that will be used."""
+    """Return whether a folder is trusted now. `config_text` is its odinconfig.json, the bytes that will be used, and
+    `texts` are those of other files."""
     folder = os.path.realpath(folder)
     found = TrustStatus(folder=folder, trusted=once, once=once)
     try:
@@ -220,7 +232,7 @@ def evaluate_trust(
     if entry is None:
         return found
     try:
-        now = hash_pinned_files(folder, config_text)
+        now = hash_pinned_files(folder, config_text, texts)
     except ConfigError as error:
         return found if once else replace(found, warning=f"This folder is not trusted: {error.describe()}")
     changed = tuple(sorted(name for name in {*entry.files, *now} if entry.files.get(name) != now.get(name)))

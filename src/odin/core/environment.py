@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from odin.core.timing import DEFAULT_TIMING, Timing
 
@@ -12,8 +12,9 @@ class ExecutionEnvironment(Struct, frozen=True, eq=False):
     """Variables, folders and shell that the commands of a session get, and its waits.
 
     `variables` cannot be changed. `shell` runs commands. `temporary` is the resolved folder for temporary files of
-    commands; what Odin reads back never lies there. The three after it are Odin's own folders. Compared by identity,
-    because a session has one.
+    commands; what Odin reads back never lies there. The three after it are Odin's own folders. `added` are variables
+    that commands, hooks and servers get besides, `sandbox_added` those that they get only in the sandbox; Odin itself
+    uses neither. Compared by identity, because a session has one.
     """
 
     variables: Mapping[str, str]
@@ -25,6 +26,8 @@ class ExecutionEnvironment(Struct, frozen=True, eq=False):
     state_dir: str
     cache_dir: str
     timing: Timing = DEFAULT_TIMING
+    added: Mapping[str, str] = field(default_factory=dict[str, str])
+    sandbox_added: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def path(self) -> str:

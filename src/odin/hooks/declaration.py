@@ -124,9 +124,9 @@ class HookDeclarations(Struct, frozen=True):
     warnings: tuple[str, ...] = field(default_factory=tuple[str, ...])
 
 
-def parse_hooks(value: Any, source: str) -> HookDeclarations:
-    """Return the hooks of one file in order. `source` is the file name in warnings."""
-    reader = _HookReader(source)
+def parse_hooks(value: Any, source: str, prefix: str = "") -> HookDeclarations:
+    """Return the hooks of one file in order. `source` is the file name in warnings, `prefix` begins their ids."""
+    reader = _HookReader(source, prefix)
     hooks = tuple(reader.read(value))
     return HookDeclarations(hooks, tuple(reader.warnings))
 
@@ -148,9 +148,10 @@ def make_callback_hook(callback: CallbackHook) -> HookSpec:
 class _HookReader:
     """Reads the hooks of one file and collects warnings."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, prefix: str) -> None:
         self.warnings: list[str] = []
         self._source = source
+        self._prefix = prefix
 
     def _warn(self, text: str) -> None:
         self.warnings.append(f"{self._source}: {text}")
@@ -168,7 +169,7 @@ class _HookReader:
             else:
                 items = enumerate(cast("list[Any]", entries))
                 found = (hook for at, entry in items for hook in self._read_entry(event, entry, f"{where}[{at}]"))
-                yield from (replace(hook, id=f"{event}-{number}") for number, hook in enumerate(found, 1))
+                yield from (replace(hook, id=f"{self._prefix}{event}-{number}") for number, hook in enumerate(found, 1))
 
     def _read_entry(self, event: str, raw: Any, where: str) -> Iterator[HookSpec]:
         entry = self._convert_entry(raw, (_HookGroup, HookFilters, _HookProgram), where)

@@ -480,7 +480,8 @@ class ProcessRunner:
         is_server = profile.name == "server"  # it gets only the secrets that its settings name
         base = self._base_envs.get(is_server)
         if base is None:
-            base = build_command_environment(self._environment.variables, () if is_server else self._env_passthrough)
+            variables = {**self._environment.variables, **self._environment.added}
+            base = build_command_environment(variables, () if is_server else self._env_passthrough)
             self._base_envs[is_server] = base
         own: dict[str, str] = {}
         outer = base.get(_MARK_VARIABLE, "")
@@ -490,6 +491,8 @@ class ProcessRunner:
             base = build_own_environment(base)
         elif profile.name != "none":
             own = build_git_settings(base, hooks=profile.writes)
+            if sandbox is not None:
+                own = {**self._environment.sandbox_added, **own}
         environ = {**base, **own, **(env or {}), _MARK_VARIABLE: outer + mark}
         pairs = [os.pipe() for _ in range(pipes)]
         child: ChildProcess

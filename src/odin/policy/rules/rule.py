@@ -54,7 +54,8 @@ class Rule(Struct, frozen=True):
 
     `exceptions` are allow rules that a deny rule for everything does not override. `home` is the folder of a skill
     whose own program an allow rule names: the command may run there and name other files in it. `role` is the role in
-    which the user allowed it for the session, "": the rule holds in every role.
+    which the user allowed it for the session, "": the rule holds in every role. `is_converted`: in the settings of
+    another agent that it comes from, an ask rule decides before it even if it names exactly the command.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Rule(Struct, frozen=True):
     exceptions: tuple["Rule", ...] = ()
     home: str = ""
     role: str = ""
+    is_converted: bool = False
 
     @property
     def label(self) -> str:
@@ -101,7 +103,7 @@ class Rule(Struct, frozen=True):
 
     def is_exactly(self, call: "PolicyCall") -> bool:
         """True if the pattern is exactly this command. Patterns with wildcards never are."""
-        if self.bare or self.command.is_prefix or has_wildcard(self.pattern):
+        if self.bare or self.is_converted or self.command.is_prefix or has_wildcard(self.pattern):
             return False
         return self.pattern == call.command.strip() and self.is_about_tool(call)
 

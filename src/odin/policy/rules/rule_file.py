@@ -103,8 +103,8 @@ class RuleReader:
 
     def _read_entry(self, value: dict[str, Any], at: str) -> None:
         tool, argument = value.get("tool", ""), value.get("argument", value.get("pattern", ""))
-        text, action = value.get("rule", ""), value.get("action", "")
-        if not all(isinstance(part, str) for part in (tool, argument, text, action)):
+        text, action, written = value.get("rule", ""), value.get("action", ""), value.get("text", "")
+        if not all(isinstance(part, str) for part in (tool, argument, text, action, written)):
             self._warn(at, "must have strings in its fields")
             return
         if action not in _ACTIONS:
@@ -112,7 +112,7 @@ class RuleReader:
             return
         if not text:
             text = tool if argument in ("", *_WILDCARDS) else f"{tool}({argument})"
-        self._add(text, cast("RuleAction", action), at)
+        self._add(text, cast("RuleAction", action), at, written)
 
     def _read_tool(self, tool: str, value: Any, at: str) -> None:
         """Read the patterns of one tool. `*` is the default for all others, wherever it is written."""
@@ -134,9 +134,11 @@ class RuleReader:
             if rule.action == "deny" and rule.everything and allowed and tool in ("", rule.tool):
                 self.rules[number] = replace(rule, exceptions=allowed)
 
-    def _add(self, text: str, action: RuleAction, at: str) -> None:
+    def _add(self, text: str, action: RuleAction, at: str, written: str = "") -> None:
+        """Add a rule. One that was converted from the settings of another agent is shown as it is `written` there."""
         try:
             rule = parse_rule(text, action, self._layer, self._source)
+            rule = replace(rule, text=written, is_converted=True) if written else rule
         except UsageError as error:
             self._warn(at, str(error).rstrip(".").removeprefix(f"{text!r} "), f"{text!r} ")
             return
