@@ -1,5 +1,6 @@
 """What a replay notes that it cannot repeat, recordings that it refuses, and removal of its scratch folder."""
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -17,17 +18,25 @@ from tests.engine.test_questions import NAME, ask, wait_for_event
 from tests.session.logs import turn, write_session
 
 
-async def test_hooks_that_had_an_effect_are_noted(start: Start, workspace: Path, tmp_path: Path) -> None:
-    blocks = claude_hook(new_kit(tmp_path).script_blocking("no"), "Bash")
+@pytest.mark.parametrize("file", ["odinconfig.json", ".claude/settings.json"])
+async def test_hooks_that_had_an_effect_are_noted(
+    start: Start, workspace: Path, home: Path, tmp_path: Path, file: str
+) -> None:
+    kit = new_kit(tmp_path)
+    declared = {"hooks": {"PreToolUse": [claude_hook(kit.script_blocking("no"), "Bash")]}}
+    if file != "odinconfig.json":
+        (home / ".claude").mkdir()
+        (home / file).write_text(json.dumps(declared))
     talk = await start(
         [call("ExecuteCommand", {"command": "echo hello"}), say("Well.")],
-        config={"hooks": {"PreToolUse": [blocks]}},
+        config=declared if file == "odinconfig.json" else {},
     )
     await talk.say("go")
     session = (await talk.client.get_info()).session
     await talk.client.close()
     report = await replay_session(ReplayOptions(session=session, cwd=str(workspace), yes=True))
     assert "Hooks are not run in a replay; in the recording, 1 had an effect." in report.notes
+    assert kit.event_names() == ["PreToolUse"]
 
 
 def test_log_without_a_folder_is_refused(tmp_path: Path) -> None:

@@ -252,6 +252,7 @@ def _write_config(recording: Recording, private: Path) -> dict[str, str]:
     known = set(ConfigKeys.__struct_encode_fields__) - set(_OMITTED_KEYS.split())
     settings: dict[str, Any] = {key: value for key, value in config.items() if key in known}
     settings["verify"] = _get_verify_settings(recording)
+    settings["claude_settings"] = False  # its rules are among those of the recording
     settings["retry"] = {**_as_dict(config.get("retry")), "base_s": 0.0, "max_s": 0.0}
     folder = private / "config"
     folder.mkdir(mode=0o700)
