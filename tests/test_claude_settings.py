@@ -361,7 +361,16 @@ def test_a_broken_file_is_reported_and_the_session_goes_on(workspace: Path, cont
     path = write(workspace, content)
     (warning,) = load_here(workspace).warnings
     assert str(path) in warning and problem in warning
-    assert warning.endswith("Until then nothing in it applies, not even its deny rules.")
+    assert "Until then nothing in it applies, not even its deny rules." in warning
+
+
+def test_a_broken_file_is_named_at_every_start(run_odin: Run, workspace: Path) -> None:
+    path = write(workspace, "{,}")
+    with ScriptedServer([say("hi"), say("hi")]) as server:
+        for _ in range(2):
+            done = run_odin("-p", "go", env=server.env("anthropic"))
+            assert done.stdout == "hi\n"
+            assert done.stderr.count(f"{path}, line 1, column 2: not valid JSON") == 1
 
 
 @each(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from msgspec.structs import replace
@@ -321,6 +321,11 @@ def compose_session(
         servers=ServerSwitches(parts),
         surroundings=surroundings,
         attachments=main.attachments,
+        find_unsaid=partial(
+            find_unsaid,
+            (*config.warnings, *rule_set.warnings, *hooks.warnings),
+            workspace.state_dir / "said.json",
+        ),
     )
     return OpenSession(deps, opening, str(log.path))
 
@@ -504,17 +509,11 @@ class SessionSurroundings:
     def read_past(self) -> Iterator[Envelope]:
         return read_past(self._parts.core.log)
 
-    @cached_property
-    def _settings_warnings(self) -> list[str]:
-        core, permissions = self._parts.core, self._parts.permissions
-        found = (*core.config.warnings, *permissions.rule_set.warnings, *permissions.hooks.warnings)
-        return find_unsaid(found, core.workspace.state_dir / "said.json")
-
     def describe(self) -> SessionInfo:
         from odin.app.session_info import describe_session
 
-        mode, notice = self.agents.get_default_mode(), self._grants_notice
-        return describe_session(self._parts, self._main, mode, self.models.initial, notice, self._settings_warnings)
+        mode = self.agents.get_default_mode()
+        return describe_session(self._parts, self._main, mode, self.models.initial, self._grants_notice)
 
     def report_context(self) -> ContextReport:
         from odin.app.session_info import report_context

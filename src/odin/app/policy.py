@@ -14,7 +14,7 @@ import msgspec
 
 from odin.config import Config, Options, get_config_dir
 from odin.config.auth import read_auth_file
-from odin.config.files import SAID_ONCE, read_config_file
+from odin.config.files import read_config_file
 from odin.config.paths import CONFIG_NAME
 from odin.config.settings import LayerDeclaration, McpServerSettings, merge_command_settings
 from odin.config.trust import evaluate_trust
@@ -33,7 +33,7 @@ from odin.core.policy import (
     Redact,
     SessionRule,
 )
-from odin.core.text import find_similar, join_some
+from odin.core.text import SAID_ONCE, find_similar, join_some
 from odin.core.tool import ALIASES, Target, Tool, ToolSource, get_canonical_name
 from odin.policy.modes import PermissionMode, parse_permission_mode
 from odin.policy.rules.rule import Rule, RuleSet, find_objection, parse_rule

@@ -1,7 +1,7 @@
 """What a front end shows of a session: its settings, its warnings and the use of the context window."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -29,15 +29,9 @@ _MAX_PROBLEMS = 10
 
 
 def describe_session(
-    parts: SessionParts,
-    main: AgentRuntime,
-    mode: Mode,
-    initial: InitialModel,
-    grants_notice: str,
-    settings_warnings: Sequence[str],
+    parts: SessionParts, main: AgentRuntime, mode: Mode, initial: InitialModel, grants_notice: str
 ) -> SessionInfo:
-    """Return the facts about a session. `grants_notice` tells which permissions of an earlier run are in force,
-    `settings_warnings` what is wrong with the settings."""
+    """Return the facts about a session. `grants_notice` tells which permissions of an earlier run are in force."""
     core, permissions, extensions = parts.core, parts.permissions, parts.extensions
     config, environment, models = core.config, core.environment, parts.answering.models
     connector, skills, servers = models.connector, extensions.skills, extensions.servers.current
@@ -53,7 +47,7 @@ def describe_session(
         notice=models.notice,
         sandbox=permissions.sandbox.describe(),
         budget_usd=parts.answering.budget.limit,
-        warnings=(*settings_warnings, *_list_warnings(parts, main, initial, grants_notice)),
+        warnings=tuple(_list_warnings(parts, main, initial, grants_notice)),
         model_chosen=initial.chosen,
         branch=find_branch(environment.cwd),
         confirm_timeout_s=config.confirm_timeout_s,
@@ -87,6 +81,7 @@ def describe_session(
 def _list_warnings(parts: SessionParts, main: AgentRuntime, initial: InitialModel, grants_notice: str) -> Iterator[str]:
     core, permissions, answering = parts.core, parts.permissions, parts.answering
     config, roles = core.config, parts.extensions.roles
+    yield from (*config.warnings, *permissions.rule_set.warnings, *permissions.hooks.warnings)
     if core.options.yes and config.bypass_disabled_by:
         yield f"{config.bypass_disabled_by}: disableBypassPermissionsMode turns off --yes."
     single = (

@@ -29,14 +29,14 @@ from odin.config import (
     load,
 )
 from odin.config.auth import AUTH_NAME, mask_key, read_auth_file
-from odin.config.files import SAID_ONCE, ConfigProblem, parse_json_object, read_config_file, scan_keys
+from odin.config.files import ConfigProblem, parse_json_object, read_config_file, scan_keys
 from odin.config.paths import find_other_agents, find_worktree_origin, make_environment
 from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
 from odin.core.format import pluralize
 from odin.core.policy import redact_nothing
 from odin.core.profile import OWN, CommandLevel, WritableFolders
-from odin.core.text import join_some
+from odin.core.text import SAID_ONCE, join_some
 from odin.hooks.declaration import parse_hooks
 from odin.models.catalog import PRESETS
 from odin.models.connector import ModelConnector

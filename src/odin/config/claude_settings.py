@@ -13,9 +13,10 @@ from typing import Any, cast, get_args
 
 from msgspec import Struct, field
 
-from odin.config.files import SAID_ONCE, SECRET_NAME, ConfigProblem, parse_json_object, read_config_file
+from odin.config.files import NOT_READ, SECRET_NAME, ConfigProblem, parse_json_object, read_config_file
 from odin.core.errors import ConfigError
 from odin.core.policy import HookPoint, RuleAction
+from odin.core.text import SAID_ONCE
 from odin.core.tool import ALIASES, get_canonical_name
 
 CLAUDE_FOLDER = ".claude"
@@ -100,7 +101,7 @@ def read_claude_settings(path: Path, root: str = "") -> ClaudeSettings:
             return found or ClaudeSettings(path=str(path))
         except ConfigError as error:
             why = error.describe()
-    text = f"{why} Until then nothing in it applies, not even its deny rules."
+    text = f"{why} {NOT_READ} {SAID_ONCE}"
     return ClaudeSettings(path=str(path), raw=raw, problems=(ConfigProblem(text),))
 
 

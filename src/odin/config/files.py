@@ -20,7 +20,7 @@ from msgspec import Struct
 from odin.config.paths import CONFIG_NAME, get_config_dir, make_private_folder
 from odin.core.errors import ConfigError
 from odin.core.lazy_pattern import compile_lazily
-from odin.core.text import describe_mismatch, suggest_similar
+from odin.core.text import SAID_ONCE, describe_mismatch, suggest_similar
 
 MAX_CONFIG_BYTES = 1_000_000
 MAX_DEPTH = 50
@@ -115,12 +115,6 @@ def _decode(raw: bytes, path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}, line {line}: the text is not valid UTF-8.", "Save the file as UTF-8.") from error
-
-
-SAID_ONCE = "(`odin doctor` repeats this.)"
-"""The end of a warning that sessions show only once, until its text changes."""
-
-_MAX_SAID = 200
 
 
 class ConfigProblem(Struct, frozen=True):
@@ -373,22 +367,27 @@ def make_write_error(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"{path} cannot be written: {error.strerror or error}.", "Make its folder writable.")
 
 
-def find_unsaid(warnings: Sequence[str], path: Path) -> list[str]:
-    """Return the warnings without those that are shown once and were already, and note in the file what is shown now.
+_MAX_SAID = 200
+NOT_READ = "Until then nothing in it applies, not even its deny rules."
 
-    What cannot be noted is shown again.
+
+def find_unsaid(warnings: Sequence[str], path: Path) -> list[str]:
+    """Return the warnings that are shown once and were not yet, and note them in the file.
+
+    What cannot be noted is shown again, and so is that a file is not read.
     """
     once = [text for text in warnings if text.endswith(SAID_ONCE)]
     if not once:
-        return list(warnings)
+        return []
     try:
         said = msgspec.json.decode(path.read_bytes(), type=list[str])
     except (OSError, msgspec.MsgspecError, UnicodeError):
         said = []
-    if any(text not in said for text in once):
+    new = [text for text in once if text not in said or NOT_READ in text]
+    if not all(text in said for text in new):
         with suppress(ConfigError):
-            write_atomically(path, msgspec.json.encode([*said, *once][-_MAX_SAID:]))
-    return [text for text in warnings if text not in once or text not in said]
+            write_atomically(path, msgspec.json.encode(list(dict.fromkeys((*said, *new)))[-_MAX_SAID:]))
+    return new
 
 
 _BOM = "\ufeff"

@@ -48,6 +48,10 @@ def list_choices(choices: Iterable[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
+SAID_ONCE = "(`odin doctor` repeats this.)"
+"""The end of a warning that sessions show only once, until its text changes."""
+
+
 def join_some(items: Iterable[str], most: int) -> str:
     """Return the first `most` items joined, and how many more there are."""
     found = list(items)

@@ -1,12 +1,12 @@
 """The parts of a session that carry out its ops, and the start of a run."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from odin.core.event import SessionOpened
+from odin.core.event import SessionOpened, Warned
 from odin.core.policy import CallbackHook, Redact
 from odin.engine.delegation import DelegationService
 from odin.engine.hooks import TurnHooks
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 class SessionDeps(Struct, frozen=True):
-    """The parts of one session that carry out its ops and answer its queries."""
+    """The parts of one session that carry out its ops and answer its queries.
+
+    `find_unsaid` returns the warnings with which its first op begins.
+    """
 
     team: Team
     recorder: Recorder
@@ -58,6 +61,7 @@ class SessionDeps(Struct, frozen=True):
     servers: "ServerControl"
     surroundings: "Surroundings"
     attachments: Attachments = NoAttachments()
+    find_unsaid: Callable[[], Sequence[str]] = lambda: ()
 
 
 class SessionStart:
@@ -71,6 +75,7 @@ class SessionStart:
         self.lock = asyncio.Lock()
         self._team = deps.team
         self._recorder = deps.recorder
+        self._find_unsaid = deps.find_unsaid
         self._checkpoints = deps.checkpoints
         self._dangling: DanglingEvents | None = None
         self._recorder.state.board.cut_off()
@@ -84,6 +89,8 @@ class SessionStart:
                 self._dangling = find_dangling(self._recorder.state)
             self._recorder.emit(self.opened)
             self.opened = None
+            for text in self._find_unsaid():
+                self._recorder.emit(Warned(text))
             if note := self._recorder.state.board.describe_left():
                 self._team.main.add_note(note)
             for event, agent in self._dangling.events if self._dangling else ():

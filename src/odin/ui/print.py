@@ -11,6 +11,7 @@ from odin.core.call_events import PlanAsked, ThinkingEnded
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded
 from odin.core.op import Answer, Prompt
+from odin.core.text import SAID_ONCE
 from odin.ui.exit import (
     ALL_DENIED,
     EXIT_DENIED,
@@ -194,7 +195,7 @@ class _TurnRun:
             sandbox = f"Sandbox: {info.sandbox}" if self._verbose and info.sandbox else ""
             first = self._started is None or self._started.first
             for line in (info.notice, *info.warnings, sandbox) if first else ():
-                if line:
+                if line and not line.endswith(SAID_ONCE):
                     self._progress.print_line(line)
             if self._keyboard is not None:
                 self._keyboard.start_turn()
