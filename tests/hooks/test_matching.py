@@ -42,6 +42,9 @@ def make_call(tool: str, **fields: Any) -> HookCall:
         ("Bas", "ExecuteCommand", None),
         ("mcp__.*", "ExecuteCommand", None),
         ("mcp__.*", "mcp__files__read", "mcp__files__read"),
+        ("Edit, Write", "WriteFile", "Write"),
+        ("Edit | Write", "WriteFile", "Write"),
+        ("mcp__my-server", "mcp__my-server__tool", None),
     ],
 )
 def test_matcher_accepts_every_name_of_a_tool(matcher: str, tool: str, named: str | None):

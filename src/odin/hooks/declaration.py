@@ -325,11 +325,11 @@ def list_names(tool: str, *, claude: bool = False) -> tuple[str, ...]:
 
 
 def _matches_name(matcher: str, name: str) -> bool:
-    """True if a matcher matches. `A|B` compares whole names; anything else is a regular expression to search for."""
+    """True if a matcher matches. `A|B` and `A, B` are whole names, anything else a regular expression to search for."""
     if matcher in ("", "*"):
         return True
-    if re.fullmatch(r"[\w|]+", matcher):
-        return name in matcher.split("|")
+    if re.fullmatch(r"[\w|, -]+", matcher):
+        return name in map(str.strip, re.split(r"[|,]", matcher))
     return re.search(matcher, name) is not None
 
 
