@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -409,3 +410,22 @@ def test_other_things_of_that_name_are_not_read(home: Path, workspace: Path, tmp
     (workspace / ".claude" / LOCAL).unlink()
     (workspace / ".claude" / "settings.json.bom").rename(workspace / ".claude" / SHARED)
     assert len(load_here(workspace).declared["rules"]) == 1
+
+
+def test_a_worktree_has_the_local_settings_of_its_project(run_odin: Run, workspace: Path) -> None:
+    for command in (
+        "git init -q -b main .",
+        "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first",
+    ):
+        subprocess.run(command.split(), cwd=workspace, check=True)
+    path = write(workspace, rules(allow=["Bash(make:*)"], deny=["Bash(curl:*)"]), LOCAL)
+    run_odin("trust", "add", "--yes")
+    assert run_odin("worktree", "add", "side").returncode == 0
+    tree = next(Path(os.environ["HOME"]).glob(".local/state/odin/worktrees/*/side"))
+    config = load_here(tree)
+    assert config.trust.trusted
+    assert {item.source for item in config.declared["rules"]} == {str(path)}
+    assert run_odin("trust", "add", "--yes", cwd=tree).returncode == 0
+    assert load_here(tree).trust.trusted
+    write(workspace, rules(allow=["Bash(make:*)"]), LOCAL)
+    assert load_here(tree).trust.changed == (f".claude/{LOCAL}",)

@@ -17,6 +17,7 @@ from odin.app.workspace import list_project_skill_folders
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load, resolve_folder
 from odin.config.files import read_config_file
+from odin.config.layers import list_texts, read_claude_files
 from odin.config.trust import (
     PINNED_FILES,
     PINNED_FOLDERS,
@@ -72,9 +73,9 @@ def inspect_folder(cwd: str, env: Mapping[str, str]) -> TrustCandidate:
     """Return what the project around a folder needs trust for, without running anything of it."""
     folder = resolve_folder(cwd)
     root = os.path.realpath(find_project_root(folder, env))
-    hashes = _hash_files(root)
+    hashes = _hash_files(root, env)
     config = load(folder, env)
-    if _hash_files(root) != hashes:
+    if _hash_files(root, env) != hashes:
         raise UsageError(f"Files in {root} changed while they were inspected.", "Try again.")
     declared = [item for item in config.declared.get("hooks", ()) if item.layer == "project"]
     hooks = [hook for item in declared for hook in parse_hooks(item.value, "", item.hook_prefix).hooks]
@@ -94,8 +95,9 @@ def inspect_folder(cwd: str, env: Mapping[str, str]) -> TrustCandidate:
     )
 
 
-def _hash_files(root: str) -> dict[str, str]:
-    return hash_pinned_files(root, read_config_file(Path(root, CONFIG_NAME)))
+def _hash_files(root: str, env: Mapping[str, str]) -> dict[str, str]:
+    config_text, texts = read_config_file(Path(root, CONFIG_NAME)), list_texts(read_claude_files(root, env)[1])
+    return hash_pinned_files(root, config_text, texts)
 
 
 def grant_trust(
@@ -116,7 +118,7 @@ def grant_trust(
             why = "Both a hook and a server are" if kinds else "No hook or MCP server of this project is"
             raise UsageError(f"{why} called {name!r}.", "`odin trust` lists what it starts.")
         pins[f"{kinds[0]} {name}"] = PinnedProject(candidate.folder).make_pin()
-    if pins and _hash_files(candidate.folder) != candidate.hashes:
+    if pins and _hash_files(candidate.folder, env) != candidate.hashes:
         raise UsageError(f"Files in {candidate.folder} changed while they were inspected.", "Try again.")
     allowed = tuple(dict.fromkeys((*candidate.network, *network)))
     trusted = TrustedFolder(files=candidate.hashes, network=allowed, unsandboxed=pins)

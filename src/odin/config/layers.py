@@ -23,9 +23,12 @@ from odin.config.paths import (
     CONFIG_NAME,
     MCP_NAME,
     PLUGINS_NAME,
+    WORKTREE_FOLDER,
     find_project_root,
+    find_worktree_origin,
     get_config_dir,
     get_home_dir,
+    get_state_dir,
 )
 from odin.config.settings import Config, ConfigKeys, LayerDeclaration, LoopSettings, Plugin, VerifySettings
 from odin.config.trust import TrustStatus, evaluate_trust
@@ -236,7 +239,7 @@ def load(
     project = Path(layers.root, CONFIG_NAME)
     raw = read_config_file(user)
     kept, validator = _read_valid_keys(b"{}" if raw is None else raw, user, env, "all")
-    of_user, of_project = _read_claude_files(layers.root, env) if kept.get("claude_settings", True) else ([], [])
+    of_user, of_project = read_claude_files(layers.root, env) if kept.get("claude_settings", True) else ([], [])
     # There, the ask rules of all files decide before the allow rules of all files.
     is_mixed = any(rule.action == "allow" for found in of_project for rule in found.rules)
     _add_claude(layers, of_user, [] if is_mixed else of_user, "user", cwd, env)
@@ -256,8 +259,7 @@ def load(
                 source = f"{plugin.folder}/{MCP_NAME}"
                 layers.set_value("mcp", plugin.servers, "user", source, plugin.written_servers)
     theirs = None if os.path.realpath(project) == os.path.realpath(user) else read_config_file(project)
-    texts = {os.path.relpath(found.path, layers.root): found.raw for found in of_project if found.raw is not None}
-    layers.trust = evaluate_trust(layers.root, env, theirs, once=trust, texts=texts)
+    layers.trust = evaluate_trust(layers.root, env, theirs, once=trust, texts=list_texts(of_project))
     layers.problems.extend(_describe_lost_trust(layers.trust))
     _add_claude(layers, of_project, [*(of_user if is_mixed else ()), *of_project], "project", cwd, env)
     if theirs is not None:
@@ -359,19 +361,29 @@ def _add_project_value(
     layers.set_value(key, value, "project", source, written, is_claude=is_claude)
 
 
-def _read_claude_files(root: str, env: Mapping[str, str]) -> "tuple[list[ClaudeSettings], list[ClaudeSettings]]":
-    """Return the settings for Claude Code of the user and of the project. In the home folder one file is the user's."""
-    user = f"{get_home_dir(env)}/.claude/settings.json"
-    project = (f"{root}/.claude/settings.json", f"{root}/.claude/settings.local.json")
-    found = [path for path in dict.fromkeys((user, *project)) if os.path.lexists(path)]
+def read_claude_files(root: str, env: Mapping[str, str]) -> "tuple[list[ClaudeSettings], list[ClaudeSettings]]":
+    """Return the settings for Claude Code of the user and of the project. In the home folder one file is the user's.
+
+    A worktree that Odin made has the local settings of its project, which git does not copy.
+    """
+    user, local = f"{get_home_dir(env)}/.claude/settings.json", ".claude/settings.local.json"
+    origin = find_worktree_origin(root, get_state_dir(env)) if f"/{WORKTREE_FOLDER}/" in root else root
+    top = root if os.path.lexists(f"{root}/{local}") else origin
+    places = {f"{root}/.claude/settings.json": root, f"{top}/{local}": top, user: ""}
+    found = {path: folder for path, folder in places.items() if os.path.lexists(path)}
     if not found:
         return [], []
     from odin.config.claude_settings import read_claude_settings
 
     same = os.path.realpath(user)
-    of_user = [read_claude_settings(Path(path)) for path in found if path == user]
-    others = (path for path in found if path != user and os.path.realpath(path) != same)
-    return of_user, [read_claude_settings(Path(path), root) for path in others]
+    of_user = [read_claude_settings(Path(user))] if user in found else []
+    others = {path: folder for path, folder in found.items() if path != user and os.path.realpath(path) != same}
+    return of_user, [read_claude_settings(Path(path), folder) for path, folder in others.items()]
+
+
+def list_texts(of_project: "Sequence[ClaudeSettings]") -> dict[str, bytes]:
+    """Return the texts of the project's settings for Claude Code, which are pinned, by their paths in it."""
+    return {f".claude/{Path(found.path).name}": found.raw for found in of_project if found.raw is not None}
 
 
 def _add_claude(

@@ -53,7 +53,7 @@ def hash_pinned_files(
     found: dict[str, str] = {}
     if config_text is not None:
         found[CONFIG_NAME] = _hash_bytes(config_text)
-    for name in _list_pinned_files(folder, config_text):
+    for name in dict.fromkeys((*texts, *_list_pinned_files(folder, config_text))):
         found[name] = _hash_bytes(texts[name] if name in texts else _read_pinned(Path(folder, name)))
     return found
 
