@@ -10,7 +10,7 @@ import pytest
 
 from odin.app.sandbox import LazySandbox
 from odin.config import Config, load
-from odin.config.claude_settings import ClaudeRule, convert_rules, parse_claude_settings
+from odin.config.claude_settings import ClaudeRule, ClaudeSettings, convert_rules, parse_claude_settings
 from odin.config.paths import make_environment
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
@@ -74,9 +74,8 @@ def explain(run_odin: Run, *args: str) -> tuple[str, str]:
 def test_rules_are_converted_to_those_of_odin(
     text: str, action: Any, folder: str, is_users: bool, converted: list[str]
 ) -> None:
-    found = convert_rules(
-        [ClaudeRule(action, text)], root="/top/project", cwd=f"/top/project/{folder}", home="/home", is_users=is_users
-    )
+    settings = ClaudeSettings(path="f", rules=(ClaudeRule(action, text),), is_users=is_users)
+    found = convert_rules(settings, "/top/project", f"/top/project/{folder}", "/home")
     assert [entry["rule"] for entry in found] == converted
 
 
@@ -142,6 +141,8 @@ def test_rules_name_their_file_and_odinconfig_is_stronger(run_odin: Run, home: P
     config.parent.mkdir(parents=True)
     config.write_text('{"rules": ["Bash(make:*)"], "permission_mode": "default"}')
     assert explain(run_odin, "make") == ("auto", f"allow Bash(make:*) (user, {config})")
+    config.write_text('{"AllowedCommands": ["make"], "rules": {"ask": ["Bash(make x)"]}}')
+    assert explain(run_odin, "make x") == ("ask", f"ask Bash(make x) (user, {config})")
     config.write_text('{"claude_settings": false}')
     assert run_odin("rules").stdout == "No rules besides the defaults.\n"
     assert str(path) not in run_odin("doctor").stdout

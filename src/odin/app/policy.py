@@ -69,18 +69,18 @@ def parse_configured_rules(config: Config) -> tuple[Sequence[Rule], Sequence[str
     """Return the permission rules of the settings, and warnings about those that are left out."""
     rules: list[Rule] = []
     warnings: list[str] = []
-    for key, declarations in config.declared.items():
-        for declared in declarations:
-            if key in _LIST_KEYS:
-                found, problems = _parse_rule_list(key, declared)
-            elif key == "rules":
-                parsed = RuleReader(declared.layer, declared.source, trusted=declared.trusted).read(declared.value)
-                found = parsed.rules
-                problems = _shorten_rule_warnings(parsed, declared) if declared.is_claude else parsed.warnings
-            else:
-                continue
-            rules += found
-            warnings += problems
+    every = [(key, declared) for key, declarations in config.declared.items() for declared in declarations]
+    for key, declared in sorted(every, key=lambda item: not item[1].is_claude):
+        if key in _LIST_KEYS:
+            found, problems = _parse_rule_list(key, declared)
+        elif key == "rules":
+            parsed = RuleReader(declared.layer, declared.source, trusted=declared.trusted).read(declared.value)
+            found = parsed.rules
+            problems = _shorten_rule_warnings(parsed, declared) if declared.is_claude else parsed.warnings
+        else:
+            continue
+        rules += found
+        warnings += problems
     return rules, warnings
 
 

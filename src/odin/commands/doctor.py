@@ -477,7 +477,8 @@ def _locate_keys(path: str) -> dict[str, int]:
 
 
 def _locate_problem(problem: ConfigProblem, lines: Mapping[str, Mapping[str, int]]) -> SettingProblem:
-    return SettingProblem(problem.text, problem.file, lines.get(problem.file, {}).get(problem.key, 0))
+    text = problem.text.removesuffix(f" {SAID_ONCE}")
+    return SettingProblem(text, problem.file, lines.get(problem.file, {}).get(problem.key, 0))
 
 
 EPILOG = """\

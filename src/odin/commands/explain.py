@@ -23,7 +23,7 @@ from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.policy import Danger, RuleAction
 from odin.core.profile import CommandLevel
-from odin.core.text import suggest_similar
+from odin.core.text import SAID_ONCE, suggest_similar
 from odin.core.tool import Kind, Target, get_canonical_name
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
@@ -237,7 +237,8 @@ def run_explain(argv: list[str]) -> int:
     if args.json:
         return write_json(explanation)
     for warning in explanation.warnings:
-        write_message(warning)
+        if not warning.endswith(SAID_ONCE):
+            write_message(warning)
     return write_output(_format_explanation(explanation))
 
 

@@ -96,7 +96,7 @@ def inspect_folder(cwd: str, env: Mapping[str, str]) -> TrustCandidate:
 
 
 def _hash_files(root: str, env: Mapping[str, str]) -> dict[str, str]:
-    config_text, texts = read_config_file(Path(root, CONFIG_NAME)), list_texts(read_claude_files(root, env)[1])
+    config_text, texts = read_config_file(Path(root, CONFIG_NAME)), list_texts(read_claude_files(root, root, env)[1])
     return hash_pinned_files(root, config_text, texts)
 
 

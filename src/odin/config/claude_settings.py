@@ -7,7 +7,7 @@ that Odin does not support are named. A file that cannot be read is reported, an
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -62,8 +62,8 @@ class ClaudeSettings(Struct, frozen=True, kw_only=True):
     """What one file says.
 
     `is_users`: it is the user's own. `keys` are values for keys of `odinconfig.json`, `hooks` those for its key
-    `hooks`; `values` is all that the file holds. `unsupported` names what has no effect, `problems` say what is wrong.
-    `raw` are the bytes that were read.
+    `hooks`, and `entries` the `rules` for its key `rules`; `values` is all that the file holds. `unsupported` names
+    what has no effect, `problems` say what is wrong. `raw` are the bytes that were read.
     """
 
     path: str
@@ -72,6 +72,7 @@ class ClaudeSettings(Struct, frozen=True, kw_only=True):
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     keys: dict[str, str] = field(default_factory=dict[str, str])
     rules: tuple[ClaudeRule, ...] = ()
+    entries: tuple[dict[str, str], ...] = ()
     hooks: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     env: dict[str, str] = field(default_factory=dict[str, str])
     disabled_servers: tuple[str, ...] = ()
@@ -98,11 +99,11 @@ def read_claude_settings(path: Path, root: str = "") -> ClaudeSettings:
         try:
             raw = read_config_file(path)
             found = None if raw is None else parse_claude_settings(raw, path, is_users=not root)
-            return found or ClaudeSettings(path=str(path))
+            return found or ClaudeSettings(path=str(path), is_users=not root)
         except ConfigError as error:
             why = error.describe()
     text = f"{why} {NOT_READ} {SAID_ONCE}"
-    return ClaudeSettings(path=str(path), raw=raw, problems=(ConfigProblem(text),))
+    return ClaudeSettings(path=str(path), is_users=not root, raw=raw, problems=(ConfigProblem(text),))
 
 
 def parse_claude_settings(raw: bytes, path: Path, *, is_users: bool = False) -> ClaudeSettings:
@@ -222,10 +223,8 @@ class _SettingsReader:
 # --- rules ---
 
 
-def convert_rules(
-    rules: Iterable[ClaudeRule], *, root: str, cwd: str, home: str, is_users: bool
-) -> list[dict[str, str]]:
-    """Return permission rules as entries of `rules` in `odinconfig.json`; `text` is the rule as written.
+def convert_rules(settings: ClaudeSettings, root: str, cwd: str, home: str) -> tuple[dict[str, str], ...]:
+    """Return the permission rules of a file as entries of `rules` in `odinconfig.json`; `text` is a rule as written.
 
     There `/x` is a path from the project or, in the user's file, from its folder, and other paths are relative to the
     working directory. A folder that a deny or ask rule names stands for what is in it, too; such a rule also counts
@@ -233,13 +232,13 @@ def convert_rules(
     """
     folder = os.path.relpath(cwd, root)
     found: list[dict[str, str]] = []
-    for rule in rules:
+    for rule in settings.rules:
         starts = [folder] if rule.action == "allow" or folder == "." else [folder, "."]
-        texts = (text for start in starts for text in _convert_rule(rule, root, start, home, is_users=is_users))
+        texts = (text for at in starts for text in _convert_rule(rule, root, at, home, is_users=settings.is_users))
         for text in dict.fromkeys(texts):
             written = text if text.startswith("Delegate") else rule.text.strip()
             found.append({"rule": text, "action": rule.action, "text": written})
-    return found
+    return tuple(found)
 
 
 def _convert_rule(rule: ClaudeRule, root: str, folder: str, home: str, *, is_users: bool) -> Sequence[str]:

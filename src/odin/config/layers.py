@@ -178,6 +178,7 @@ class _Layers:
         self.written: dict[str, Any] = {}
         self.problems: list[ConfigProblem] = []
         self.declared: dict[str, tuple[LayerDeclaration, ...]] = {}
+        self.claude_rules: list[LayerDeclaration] = []
         self.wanted: dict[str, Any] = {}
         self.wanted_by = ""
         self.variables: dict[str, str] = {}
@@ -197,8 +198,12 @@ class _Layers:
     def declare(self, key: str, value: Any, layer: RuleLayer, source: str, **more: Any) -> None:
         """Keep the value of one layer; of keys that are not merged, that of the strongest."""
         trusted = layer != "project" or self.trust.trusted
+        declaration = LayerDeclaration(value, layer, source, trusted, **more)
+        if key == "rules" and declaration.is_claude:
+            self.claude_rules.append(declaration)  # apart: the order of the keys in a file counts
+            return
         before = self.declared.get(key, ()) if key in MERGE_FUNCTIONS else ()
-        self.declared[key] = (*before, LayerDeclaration(value, layer, source, trusted, **more))
+        self.declared[key] = (*before, declaration)
 
     def want(self, key: str, value: Any, source: str) -> None:
         """Note what a project gets only in a trusted folder."""
@@ -239,10 +244,10 @@ def load(
     project = Path(layers.root, CONFIG_NAME)
     raw = read_config_file(user)
     kept, validator = _read_valid_keys(b"{}" if raw is None else raw, user, env, "all")
-    of_user, of_project = read_claude_files(layers.root, env) if kept.get("claude_settings", True) else ([], [])
+    of_user, of_project = read_claude_files(layers.root, cwd, env) if kept.get("claude_settings", True) else ([], [])
     # There, the ask rules of all files decide before the allow rules of all files.
     is_mixed = any(rule.action == "allow" for found in of_project for rule in found.rules)
-    _add_claude(layers, of_user, [] if is_mixed else of_user, "user", cwd, env)
+    _add_claude(layers, of_user, [] if is_mixed else of_user, "user")
     for key, value in kept.items():
         layers.set_value(key, value, "user", str(user), validator.unexpanded.get(key))
     layers.problems.extend(validator.problems)
@@ -261,7 +266,7 @@ def load(
     theirs = None if os.path.realpath(project) == os.path.realpath(user) else read_config_file(project)
     layers.trust = evaluate_trust(layers.root, env, theirs, once=trust, texts=list_texts(of_project))
     layers.problems.extend(_describe_lost_trust(layers.trust))
-    _add_claude(layers, of_project, [*(of_user if is_mixed else ()), *of_project], "project", cwd, env)
+    _add_claude(layers, of_project, [*(of_user if is_mixed else ()), *of_project], "project")
     if theirs is not None:
         _add_project(layers, theirs, project, user, env)
     if os.path.lexists(Path(layers.root, MCP_NAME)):
@@ -287,6 +292,8 @@ def load(
     if (file := layers.bypass_disabled_by) and layers.values.get("permission_mode") == "bypassPermissions":
         layers.values["permission_mode"] = "default"
         layers.problems.append(ConfigProblem("disableBypassPermissionsMode turns off bypassPermissions.", file))
+    if layers.claude_rules:
+        layers.declared["rules"] = (*layers.claude_rules, *layers.declared.get("rules", ()))
     # Key by key: to convert the whole, msgspec prepares the types of all keys, which delays each start by 3 ms.
     given = {
         name: msgspec.convert(layers.values[key], get_field_types(ConfigKeys)[name])
@@ -361,24 +368,28 @@ def _add_project_value(
     layers.set_value(key, value, "project", source, written, is_claude=is_claude)
 
 
-def read_claude_files(root: str, env: Mapping[str, str]) -> "tuple[list[ClaudeSettings], list[ClaudeSettings]]":
+def read_claude_files(
+    root: str, cwd: str, env: Mapping[str, str]
+) -> "tuple[list[ClaudeSettings], list[ClaudeSettings]]":
     """Return the settings for Claude Code of the user and of the project. In the home folder one file is the user's.
 
     A worktree that Odin made has the local settings of its project, which git does not copy.
     """
-    user, local = f"{get_home_dir(env)}/.claude/settings.json", ".claude/settings.local.json"
+    home = str(get_home_dir(env))
+    user, local = f"{home}/.claude/settings.json", ".claude/settings.local.json"
     origin = find_worktree_origin(root, get_state_dir(env)) if f"/{WORKTREE_FOLDER}/" in root else root
     top = root if os.path.lexists(f"{root}/{local}") else origin
     places = {f"{root}/.claude/settings.json": root, f"{top}/{local}": top, user: ""}
-    found = {path: folder for path, folder in places.items() if os.path.lexists(path)}
-    if not found:
+    existing = {path: folder for path, folder in places.items() if os.path.lexists(path)}
+    if not existing:
         return [], []
-    from odin.config.claude_settings import read_claude_settings
+    from odin.config.claude_settings import convert_rules, read_claude_settings
 
-    same = os.path.realpath(user)
-    of_user = [read_claude_settings(Path(user))] if user in found else []
-    others = {path: folder for path, folder in found.items() if path != user and os.path.realpath(path) != same}
-    return of_user, [read_claude_settings(Path(path), folder) for path, folder in others.items()]
+    same, cwd = os.path.realpath(user), os.path.realpath(cwd)
+    names = [path for path in existing if path == user or os.path.realpath(path) != same]
+    files = [read_claude_settings(Path(path), existing[path]) for path in names]
+    converted = [msgspec.structs.replace(found, entries=convert_rules(found, root, cwd, home)) for found in files]
+    return [found for found in converted if found.is_users], [found for found in converted if not found.is_users]
 
 
 def list_texts(of_project: "Sequence[ClaudeSettings]") -> dict[str, bytes]:
@@ -391,8 +402,6 @@ def _add_claude(
     files: "Sequence[ClaudeSettings]",
     asking: "Sequence[ClaudeSettings]",
     layer: RuleLayer,
-    cwd: str,
-    env: Mapping[str, str],
 ) -> None:
     """Add what settings files of Claude Code say, and after that the ask rules of the files `asking`."""
     layers.is_claude_hooked = layers.is_claude_hooked and not any(found.disables_hooks for found in files)
@@ -401,7 +410,7 @@ def _add_claude(
         layers.problems.extend(found.warnings)
         layers.disabled_servers.update(found.disabled_servers)
         layers.bypass_disabled_by = layers.bypass_disabled_by or (source if found.disables_bypass else "")
-        _add_claude_rules(layers, found, ("allow", "deny"), layer, cwd, env)
+        _add_claude_rules(layers, found, ("allow", "deny"), layer)
         given = {**found.keys, **({"hooks": found.hooks} if found.hooks and layers.is_claude_hooked else {})}
         for key, value in given.items():
             if layer == "project":
@@ -415,28 +424,17 @@ def _add_claude(
             layers.want("env", [*layers.wanted.get("env", ()), *shown], source)
             layers.project_variables.update(found.env if layers.trust.trusted else {})
     for found in asking:
-        _add_claude_rules(layers, found, ("ask",), layer, cwd, env)
+        _add_claude_rules(layers, found, ("ask",), layer)
 
 
 def _add_claude_rules(
-    layers: _Layers,
-    found: "ClaudeSettings",
-    actions: Sequence[RuleAction],
-    layer: RuleLayer,
-    cwd: str,
-    env: Mapping[str, str],
+    layers: _Layers, found: "ClaudeSettings", actions: Sequence[RuleAction], layer: RuleLayer
 ) -> None:
-    given = [rule for rule in found.rules if rule.action in actions]
-    if not given:
-        return
-    from odin.config.claude_settings import convert_rules
-
-    rules = convert_rules(
-        given, root=layers.root, cwd=os.path.realpath(cwd), home=str(get_home_dir(env)), is_users=found.is_users
-    )
-    if layer == "project" and any(rule.action == "allow" for rule in given):
+    rules = [entry for entry in found.entries if entry["action"] in actions]
+    if layer == "project" and any(entry["action"] == "allow" for entry in rules):
         layers.want("rules", rules, found.path)
-    layers.set_value("rules", rules, layer, found.path, is_claude=True)
+    if rules:
+        layers.set_value("rules", rules, layer, found.path, is_claude=True)
 
 
 def _report_untrusted(layers: _Layers) -> None:
