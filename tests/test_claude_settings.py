@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from odin.app.policy import parse_configured_rules
 from odin.app.sandbox import LazySandbox
 from odin.config import Config, load
 from odin.config.claude_settings import ClaudeRule, ClaudeSettings, convert_rules, parse_claude_settings
@@ -60,6 +61,9 @@ def explain(run_odin: Run, *args: str) -> tuple[str, str]:
         ("Read(src/**)", "allow", "pkg", False, ["Read(./pkg/src/**)"]),
         ("Read(*.pem)", "allow", ".", False, ["Read(*.pem)"]),
         ("Read(*.pem)", "deny", "pkg", False, ["Read(./pkg/**/*.pem)", "Read(*.pem)"]),
+        ("Read(build/)", "deny", ".", False, ["Read(./**/build/)"]),
+        ("Read(a/b/)", "deny", "pkg", False, ["Read(./pkg/a/b/)", "Read(./a/b/)"]),
+        ("Bash(make", "allow", ".", False, ["Bash(make"]),
         ("Read(../shared/**)", "deny", ".", False, ["Read(//top/shared/**)"]),
         ("Read(**)", "ask", "pkg", False, ["Read(**)"]),
         ("NotebookEdit", "deny", ".", False, ["Edit(*.ipynb)"]),
@@ -100,6 +104,7 @@ def test_rules_are_converted_to_those_of_odin(
         (rules(deny=["Read(/x)"]), {}, {}, "--tool Read ~/.claude/x", "deny", "deny Read(/x) (user"),
         # tools
         ({}, rules(deny=["WebFetch(domain:x.org)"]), {}, "--tool WebFetch http://a.x.org", "deny", "deny WebFetch("),
+        ({}, rules(deny=["Read(build/)"]), {}, "--tool Read a/build/b", "deny", "deny Read(build/)"),
         ({}, rules(deny=["Edit"]), rules(allow=["Edit"]), "--tool Edit src/a", "deny", "deny Edit"),
     ],
 )
@@ -289,7 +294,7 @@ def test_a_trusted_repository_works_as_there(run_odin: Run, repository: Path) ->
     assert "hush" not in results[-1] and "Bash(curl:*)" in results[2]
     assert not list(repository.glob("canary-[sk]*"))
     names = "'statusLine', 'apiKeyHelper', 'permissions.additionalDirectories', hooks of type 'prompt', "
-    names += "the hook event Setup, the variable ANTHROPIC_BASE_URL, the variable ANTHROPIC_API_KEY, "
+    names += "the hook event 'Setup', the variable 'ANTHROPIC_BASE_URL', the variable 'ANTHROPIC_API_KEY', "
     assert f"{repository}/.claude/settings.json: {names}" in stderr
     assert "not supported" not in run_calls(run_odin)[0], "it is said once"
     write(repository, {}, LOCAL)
@@ -384,8 +389,8 @@ def test_a_broken_file_is_named_at_every_start(run_odin: Run, workspace: Path) -
         ({"permissions": {"defaultMode": 1}}, "defaultMode must be a text; it is ignored."),
         ({"hooks": []}, "hooks must be an object; it is ignored."),
         ({"env": "A=b"}, "env must be an object; it is ignored."),
-        ({"env": {"A": 1}}, "the variable A is not supported."),
-        ({"env": {"A B": "x"}}, "the variable A B is not supported."),
+        ({"env": {"A": 1}}, "the variable 'A' is not supported."),
+        ({"env": {"A B": "x"}}, "the variable 'A B' is not supported."),
         ('{"env": {}, "env": {}}', '"env" occurs twice in one object; the last one is used.'),
     ],
 )
@@ -393,6 +398,17 @@ def test_a_wrong_value_is_reported_and_the_rest_applies(workspace: Path, value: 
     path = write(workspace, value)
     (warning,) = load_here(workspace).warnings
     assert warning.startswith(f"{path}: {problem}")
+
+
+def test_a_hostile_file_cannot_flood_the_screen(workspace: Path) -> None:
+    hostile = {
+        "permissions": {"allow": ["Bash(python3:*" + "x" * 9_999, *range(999)], "deny": ["\0", "Read(" + "x/" * 5_000]}
+    }
+    write(workspace, {**hostile, **{f"\x1b[2J{n}": n for n in range(999)}, "env": {"LD_PRELOAD" * 999: "x"}})
+    config = load_here(workspace, trust=True)
+    shown = [*config.warnings, *parse_configured_rules(config)[1]]
+    assert len(shown) < 5
+    assert all(len(line) < 3_000 and "\x1b" not in line for line in shown)
 
 
 def test_other_things_of_that_name_are_not_read(home: Path, workspace: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from odin.core.call_events import ToolEnded
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import ConfigError, UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
-from odin.core.format import pluralize
+from odin.core.format import clip_line, pluralize
 from odin.core.policy import (
     NO_HOOK_EFFECT,
     CallbackHook,
@@ -90,7 +90,7 @@ def _shorten_rule_warnings(parsed: RuleReader, declared: LayerDeclaration) -> Se
     That rules of an untrusted folder allow nothing is reported with its other settings.
     """
     counted = [int(re.findall(r"\d+", at)[-1]) for at, why in parsed.problems if "not trusted" not in why]
-    names = list(dict.fromkeys(str(declared.value[number]["text"]) for number in counted))
+    names = list(dict.fromkeys(clip_line(declared.value[number]["text"], 80) for number in counted))
     if not names:
         return ()
     some, what = join_some(names, _MAX_NAMED_RULES), pluralize(len(names), "rule is ignored", "rules are ignored")

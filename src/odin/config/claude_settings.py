@@ -15,18 +15,15 @@ from msgspec import Struct, field
 
 from odin.config.files import NOT_READ, SECRET_NAME, ConfigProblem, parse_json_object, read_config_file
 from odin.core.errors import ConfigError
+from odin.core.format import clip_line
 from odin.core.policy import HookPoint, RuleAction
 from odin.core.text import SAID_ONCE
 from odin.core.tool import ALIASES, get_canonical_name
 
-CLAUDE_FOLDER = ".claude"
-SETTINGS_NAME = "settings.json"
-LOCAL_SETTINGS_NAME = "settings.local.json"
-
-LATER_KEYS = ("model", "statusLine", "outputStyle")
-"""Keys that nothing reads yet. What is to read one takes it out of here and out of `ClaudeSettings.values`."""
-
 _READ_KEYS = ("permissions", "hooks", "env", "disableAllHooks", "disabledMcpjsonServers")
+"""Keys that have an effect. What comes to read another one, such as `statusLine`, adds it here and takes it from
+`ClaudeSettings.values`."""
+
 _PERMISSION_KEYS = ("allow", "ask", "deny", "defaultMode", "disableBypassPermissionsMode")
 _SILENT_KEYS = ("$schema", "enableAllProjectMcpServers", "enabledMcpjsonServers")
 """Keys without an effect here: servers of a project start if the user trusts it."""
@@ -38,15 +35,18 @@ _PERMISSION_MODES = {
 }
 _FILE_TOOLS = ("Read", "EditTool", "MultiEditTool", "WriteFile", "AppendFile", "Delete", "Grep", "Glob", "LS")
 _EVENTS = {*(name for name in get_args(HookPoint) if name[:3] != "on_"), "PostToolUseFailure", "Notification"}
+_MAX_NAMED = 30
+_MAX_NAME_CHARS = 80
 _HOOK_TIMEOUT_S = 600
 _MAX_HOOK_TIMEOUT_S = 3600
 
 _REFUSED_VARIABLES = (
     r"(?i)(?:PATH|HOME|SHELL|USER|LOGNAME|PWD|OLDPWD|IFS|ENV|BASH_ENV|BASHOPTS|SHELLOPTS|CDPATH|PS4|PROMPT_COMMAND"
-    r"|TMPDIR|TE?MP|EDITOR|VISUAL|PAGER|BROWSER|VIRTUAL_ENV|_JAVA_OPTIONS|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS"
-    r"|NODE_OPTIONS|NODE_PATH|NODE_EXTRA_CA_CERTS|NODE_TLS_\w+|REQUESTS_CA_BUNDLE|BUNDLE_GEMFILE|MAKEFLAGS|RUSTC\w*"
-    r"|(?:LD|DYLD|GIT|SSH|SSL|CURL|PYTHON|PERL|RUBY|GEM|XDG|NPM_CONFIG|PIP|UV|DOCKER|ODIN|CLAUDE|CLAUDECODE|ANTHROPIC"
-    r"|OPENAI|GEMINI|GOOGLE|AWS|AZURE)_?\w*|\w*(?:_PROXY|_BASE_URL|_API_BASE|_ENDPOINT))"
+    r"|TMPDIR|TE?MP|EDITOR|VISUAL|PAGER|LESSOPEN|BROWSER|VIRTUAL_ENV|_JAVA_OPTIONS|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS"
+    r"|PYTHON(?:PATH|HOME|STARTUP|BREAKPOINT|USERBASE|EXECUTABLE|PLATLIBDIR|WARNINGS)|PERL\w*|RUBY\w*|BUNDLE_GEMFILE"
+    r"|NODE_(?:OPTIONS|PATH|EXTRA_CA_CERTS|TLS_\w+)|REQUESTS_CA_BUNDLE|MAKEFLAGS|RUSTC\w*|CARGO_(?:BUILD|TARGET)_\w+"
+    r"|(?:LD|DYLD|GIT|SSH|SSL|CURL|GEM|XDG|NPM_CONFIG|PIP|UV|DOCKER|ODIN|CLAUDE|ANTHROPIC|OPENAI|GEMINI|GOOGLE|AZURE)"
+    r"_\w*|AWS_(?!REGION$|DEFAULT_REGION$)\w*|CLAUDECODE|\w*(?:_PROXY|_BASE_URL|_API_BASE|_ENDPOINT))"
 )
 """Variables with which a program loads other code, connects elsewhere or uses other accounts, and those for agents."""
 
@@ -85,7 +85,8 @@ class ClaudeSettings(Struct, frozen=True, kw_only=True):
     def warnings(self) -> tuple[ConfigProblem, ...]:
         if not self.unsupported:
             return self.problems
-        *most, last = self.unsupported
+        shown, rest = self.unsupported[:_MAX_NAMED], len(self.unsupported) - _MAX_NAMED
+        *most, last = (*(clip_line(name, _MAX_NAME_CHARS) for name in shown), *([f"{rest} more"] if rest > 0 else ()))
         names = f"{', '.join(most)} and {last} are" if most else f"{last} is"
         return (*self.problems, ConfigProblem(f"{names} not supported. {SAID_ONCE}", self.path))
 
@@ -147,7 +148,8 @@ class _SettingsReader:
         self._path = str(path)
 
     def report(self, text: str) -> None:
-        self.problems.append(ConfigProblem(text, self._path))
+        if ConfigProblem(text, self._path) not in self.problems:
+            self.problems.append(ConfigProblem(text, self._path))
 
     def get(self, values: dict[str, Any], name: str, kind: type[Any], what: str) -> Any:
         """Return the value of a key; None if it is missing or, which is reported, of another type."""
@@ -182,7 +184,7 @@ class _SettingsReader:
         found: dict[str, list[Any]] = {}
         for event, groups in given.items():
             if event not in _EVENTS:
-                self.unsupported.append(f"the hook event {event}")
+                self.unsupported.append(f"the hook event {event!r}")
                 continue
             for group in cast("list[Any]", groups if isinstance(groups, list) else [groups]):
                 inner: Any = cast("dict[str, Any]", group).get("hooks") if isinstance(group, dict) else None
@@ -216,7 +218,7 @@ class _SettingsReader:
             if isinstance(value, str) and "\0" not in value and re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
             if not re.fullmatch(_REFUSED_VARIABLES, name) and not re.search(SECRET_NAME, name)
         }
-        self.unsupported += [f"the variable {name}" for name in given if name not in taken]
+        self.unsupported += [f"the variable {name!r}" for name in given if name not in taken]
         return taken
 
 
@@ -246,11 +248,13 @@ def _convert_rule(rule: ClaudeRule, root: str, folder: str, home: str, *, is_use
     pattern = rest.removesuffix(")").strip()
     name = get_canonical_name(tool.strip())
     if name == "NotebookEdit":
-        name, tool, pattern = "EditTool", "Edit", pattern or "*.ipynb"
+        if not mark:
+            return ("Edit(*.ipynb)",)
+        name, tool = "EditTool", "Edit"
     if name == "AgentTool":  # both tools start sub-agents
         kind = f"({'general' if pattern == 'general-purpose' else pattern})" if pattern else ""
         return f"Agent{kind}", f"Delegate{kind}"
-    if not mark and not pattern:
+    if not mark or not rest.endswith(")"):
         return (rule.text,)
     if name in _FILE_TOOLS:
         pattern = _convert_path(pattern, root, folder, is_users=is_users)
@@ -267,9 +271,11 @@ def _convert_path(pattern: str, root: str, folder: str, *, is_users: bool) -> st
     if pattern.startswith(("//", "~")) or pattern in ("", "*", "**"):
         return pattern
     if pattern.startswith("/"):
-        return f"~/{CLAUDE_FOLDER}{pattern}" if is_users else f".{pattern}"
-    if "/" not in pattern.rstrip("/"):
-        return pattern if folder == "." else f"./{folder}/**/{pattern}"
+        return f"~/.claude{pattern}" if is_users else f".{pattern}"
+    if "/" not in pattern.rstrip("/"):  # in any folder
+        if folder == "." and not pattern.endswith("/"):
+            return pattern
+        pattern = f"**/{pattern}"
     inner = os.path.normpath(f"{folder}/{pattern}") + ("/" if pattern.endswith("/") else "")
     return f"/{os.path.normpath(f'{root}/{inner}')}" if inner.startswith("..") else f"./{inner}"
 
@@ -278,4 +284,4 @@ def _is_folder(pattern: str, root: str, home: str) -> bool:
     if "*" in pattern or "?" in pattern or "/" not in pattern:
         return False
     place = f"{home}{pattern[1:]}" if pattern.startswith("~/") else pattern.removeprefix("/")
-    return Path(root, place).is_dir()
+    return os.path.isdir(os.path.join(root, place))  # noqa: PTH112, PTH118
