@@ -239,7 +239,7 @@ def repository(workspace: Path) -> Path:
             "apiKeyHelper": "touch canary-key",
         },
     )
-    server = {"command": "touch", "args": [f"{workspace}/canary-mcp"]}
+    server = {"command": "sh", "args": ["-c", f"touch '{workspace}/canary-mcp'; echo mode=$APP_MODE >&2; exit 1"]}
     (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"on": server, "off": server}}))
     (workspace / "secrets").mkdir()
     (workspace / "secrets/key").write_text("hush")
@@ -289,6 +289,7 @@ def test_a_trusted_repository_works_as_there(run_odin: Run, repository: Path) ->
     assert (repository / "src/a").read_text() == "x"
     assert "APP_MODE=test" in results[0]
     assert "APP_MODE=test" in (repository / "hook-ran").read_text()
+    assert "mode=test" in run_odin("mcp").stdout
     for text in (results[0], (repository / "hook-ran").read_text()):
         assert not any(name in text for name in ("LD_PRELOAD", "/evil", "HTTPS_PROXY", "theirs"))
     assert "hush" not in results[-1] and "Bash(curl:*)" in results[2]
