@@ -239,7 +239,10 @@ def repository(workspace: Path) -> Path:
             "apiKeyHelper": "touch canary-key",
         },
     )
-    server = {"command": "sh", "args": ["-c", f"touch '{workspace}/canary-mcp'; echo mode=$APP_MODE >&2; exit 1"]}
+    server = {
+        "command": "sh",
+        "args": ["-c", f"touch '{workspace}/canary-mcp' 2>/dev/null; echo mode=$APP_MODE >&2; exit 1"],
+    }
     (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"on": server, "off": server}}))
     (workspace / "secrets").mkdir()
     (workspace / "secrets/key").write_text("hush")
@@ -281,7 +284,13 @@ def test_a_trusted_repository_works_as_there(run_odin: Run, repository: Path) ->
         pytest.skip("no sandbox works here")
     sandbox.get().kill()
     page = run_odin("trust").stdout
-    for line in ("settings.json:PreToolUse-1: env > ", "MCP server on:", "env: APP_MODE=test", "allow Edit(/src/**)"):
+    for line in (
+        "settings.json:PreToolUse-1: env > ",
+        "settings.json:StatusLine-1: touch canary-status",
+        "MCP server on:",
+        "env: APP_MODE=test",
+        "allow Edit(/src/**)",
+    ):
         assert line in page
     assert "server off" not in page and "LD_PRELOAD" not in page
     run_odin("trust", "add", "--yes")
@@ -294,7 +303,7 @@ def test_a_trusted_repository_works_as_there(run_odin: Run, repository: Path) ->
         assert not any(name in text for name in ("LD_PRELOAD", "/evil", "HTTPS_PROXY", "theirs"))
     assert "hush" not in results[-1] and "Bash(curl:*)" in results[2]
     assert not list(repository.glob("canary-[sk]*"))
-    names = "'statusLine', 'apiKeyHelper', 'permissions.additionalDirectories', hooks of type 'prompt', "
+    names = "'apiKeyHelper', 'permissions.additionalDirectories', hooks of type 'prompt', "
     names += "the hook event 'Setup', the variable 'ANTHROPIC_BASE_URL', the variable 'ANTHROPIC_API_KEY', "
     assert f"{repository}/.claude/settings.json: {names}" in stderr
     assert "not supported" not in run_calls(run_odin)[0], "it is said once"

@@ -96,15 +96,17 @@ def test_agents_md_files_are_read_from_the_root_to_the_working_directory(workspa
     )
 
 
-def test_claude_md_is_read_in_folders_without_agents_md(workspace: Path):
+def test_claude_md_is_read_in_addition_to_agents_md_unless_it_is_a_copy(workspace: Path):
     below = workspace / "below"
     below.mkdir()
     (workspace / "AGENTS.md").write_text("agents")
-    (workspace / "CLAUDE.md").write_text("not this one")
-    (below / "CLAUDE.md").write_text("claude")
+    (workspace / "CLAUDE.md").write_text("claude at the root")
+    (below / "AGENTS.md").write_text("copied")
+    (below / "CLAUDE.md").write_text("copied\n")
     (below / "CLAUDE.local.md").write_text("mine alone")
     found = load_instructions(str(workspace), str(below))
-    assert [guide.label for guide in found.files] == ["AGENTS.md", "below/CLAUDE.md", "below/CLAUDE.local.md"]
+    labels = [guide.label for guide in found.files]
+    assert labels == ["AGENTS.md", "CLAUDE.md", "below/AGENTS.md", "below/CLAUDE.local.md"]
 
 
 def test_one_file_under_several_names_is_read_once(workspace: Path):

@@ -200,7 +200,7 @@ def _check_index(path: Path, state: SessionState) -> None:
     row = next(row for row in index.list_entries() if row.id == session)
     fresh = read_index_entry(session, path, row.size, row.mtime_ns)
     assert _get_comparable_row(row) == _get_comparable_row(fresh)
-    assert (row.model, row.title, row.cwd, row.usage) == (state.model, state.title, state.cwd, state.totals.usage)
+    assert (row.model, row.title, row.cwd, row.spent.usage) == (state.model, state.title, state.cwd, state.totals.usage)
 
 
 def _get_comparable_row(entry: IndexEntry) -> dict[str, Any]:

@@ -20,10 +20,7 @@ from odin.core.policy import HookPoint, RuleAction
 from odin.core.text import SAID_ONCE
 from odin.core.tool import ALIASES, get_canonical_name
 
-_READ_KEYS = ("permissions", "hooks", "env", "disableAllHooks", "disabledMcpjsonServers")
-"""Keys that have an effect. What comes to read another one, such as `statusLine`, adds it here and takes it from
-`ClaudeSettings.values`."""
-
+_READ_KEYS = ["permissions", "hooks", "env", "disableAllHooks", "disabledMcpjsonServers", "statusLine", "outputStyle"]
 _PERMISSION_KEYS = ("allow", "ask", "deny", "defaultMode", "disableBypassPermissionsMode")
 _SILENT_KEYS = ("$schema", "enableAllProjectMcpServers", "enabledMcpjsonServers")
 """Keys without an effect here: servers of a project start if the user trusts it."""
@@ -38,6 +35,7 @@ _EVENTS = {*(name for name in get_args(HookPoint) if name[:3] != "on_"), "PostTo
 _MAX_NAMED = 30
 _MAX_NAME_CHARS = 80
 _HOOK_TIMEOUT_S = 600
+_STATUS_TIMEOUT_S = 10
 _MAX_HOOK_TIMEOUT_S = 3600
 
 _REFUSED_VARIABLES = (
@@ -120,6 +118,11 @@ def parse_claude_settings(raw: bytes, path: Path, *, is_users: bool = False) -> 
         keys["permission_mode"] = _PERMISSION_MODES[mode]
     elif mode not in ("", "plan"):
         reader.report(f"the defaultMode {mode!r} is unknown and ignored.")
+    if style := reader.get(values, "outputStyle", str, "a text"):
+        keys["output_style"] = style
+    hooks = reader.read_hooks(reader.get_object(values, "hooks"))
+    if status := reader.get_object(values, "statusLine"):
+        hooks["StatusLine"] = list(reader.read_hook({"timeout": _STATUS_TIMEOUT_S, **status}, {}))
     names = [f"{name!r}" for name in values if name not in (*_READ_KEYS, *_SILENT_KEYS)]
     names += [f"'permissions.{name}'" for name in permissions if name not in _PERMISSION_KEYS]
     return ClaudeSettings(
@@ -129,7 +132,7 @@ def parse_claude_settings(raw: bytes, path: Path, *, is_users: bool = False) -> 
         values=values,
         keys=keys,
         rules=tuple(reader.read_rules(permissions)),
-        hooks=reader.read_hooks(reader.get_object(values, "hooks")),
+        hooks=hooks,
         env=reader.read_env(reader.get_object(values, "env")),
         disabled_servers=tuple(reader.get_texts(values, "disabledMcpjsonServers")),
         disables_hooks=values.get("disableAllHooks") is True,
@@ -189,10 +192,10 @@ class _SettingsReader:
             for group in cast("list[Any]", groups if isinstance(groups, list) else [groups]):
                 inner: Any = cast("dict[str, Any]", group).get("hooks") if isinstance(group, dict) else None
                 for hook in cast("list[Any]", inner if isinstance(inner, list) else [group]):
-                    found.setdefault(event, []).extend(self._read_hook(hook, group))
+                    found.setdefault(event, []).extend(self.read_hook(hook, group))
         return found
 
-    def _read_hook(self, hook: Any, group: Any) -> Iterator[Any]:
+    def read_hook(self, hook: Any, group: Any) -> Iterator[Any]:
         if not isinstance(hook, dict) or hook is group:
             yield hook
             return

@@ -1,6 +1,6 @@
 """Reads instruction files: the user's and the project's, the files that they import with `@path`, and rules.
 
-Instruction files of a project are ODIN.md, and AGENTS.md or CLAUDE.md of each folder down to the current one. They are
+Instruction files of a project are ODIN.md, and AGENTS.md and CLAUDE.md of each folder down to the current one. They are
 read once, when a session opens. ODIN.md is reloaded after Odin has written it. Those of the folders below, and rules
 for certain paths, are sent when a file there is touched (`app/path_instructions.py`).
 
@@ -110,14 +110,15 @@ def load_instructions(
 ) -> Instructions:
     """Read ODIN.md, then AGENTS.md from the root down to `cwd`, then rules. Missing or unreadable files are skipped.
 
-    Without AGENTS.md a folder's CLAUDE.md counts; CLAUDE.local.md counts in addition. Only the first 32 KiB in total
+    The other files of a folder are CLAUDE.md, .claude/CLAUDE.md and CLAUDE.local.md. Only the first 32 KiB in total
     are used, because they are sent with every request; cuts are reported. The files in `seen` are left out.
     """
     reader = InstructionReader(root, open_file, home, refuse, seen)
     own = reader.load(Path(root, ODIN_MD))
     guides = own[1:]
     for folder in _list_folders(root, cwd):
-        guides += [guide for path in list_candidates(folder) for guide in reader.load(path)]
+        for path in list_candidates(folder):  # CLAUDE.md is often a copy of AGENTS.md
+            guides += [guide for guide in reader.load(path) if guide.text not in {known.text for known in guides}]
     always, rules = _load_rules(reader, root)
     path, text = (str(Path(root, ODIN_MD)), own[0].text) if own else ("", "")
     places = frozenset(reader.seen)
@@ -177,9 +178,7 @@ def _list_folders(root: str, cwd: str) -> Iterator[Path]:
 
 
 def list_candidates(folder: Path) -> Iterator[Path]:
-    names = (AGENTS_MD, *CLAUDE_FILES)
-    yield next((folder / name for name in names if os.path.isfile(folder / name)), folder / AGENTS_MD)  # noqa: PTH113
-    yield folder / CLAUDE_LOCAL_MD
+    return (folder / name for name in (AGENTS_MD, *CLAUDE_FILES, CLAUDE_LOCAL_MD))
 
 
 class InstructionReader:
