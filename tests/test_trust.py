@@ -118,6 +118,27 @@ def test_trust_lasts_until_a_byte_changes(hostile_project: Path, run_odin: Any):
     assert f"{hostile_project} is no longer trusted: odinconfig.json changed." in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("key", "looser", "stricter"),
+    [
+        ("retry", {"attempts": 0}, {"attempts": 2, "max_s": 5}),
+        ("retry", {"max_s": 3600}, {"base_s": 0.1}),
+        ("team", {"max_running": 100}, {"max_running": 1}),
+        ("confirm_timeout_s", 0, 10),
+    ],
+)
+def test_an_untrusted_folder_can_only_lower_limits(workspace: Path, key: str, looser: Any, stricter: Any) -> None:
+    user = get_config_dir(os.environ)
+    user.mkdir(parents=True)
+    (user / "odinconfig.json").write_text(json.dumps({"confirm_timeout_s": 60}))
+    before = getattr(load(str(workspace), os.environ), key)
+    (workspace / "odinconfig.json").write_text(json.dumps({key: looser}))
+    found = load(str(workspace), os.environ)
+    assert getattr(found, key) == before and key in found.wanted
+    (workspace / "odinconfig.json").write_text(json.dumps({key: stricter}))
+    assert getattr(load(str(workspace), os.environ), key) != before
+
+
 def test_the_start_runs_no_program_in_an_untrusted_folder(hostile_project: Path, home: Path):
     """Every program on PATH is replaced by one that records that it ran."""
     programs = home / "bin"

@@ -30,7 +30,16 @@ from odin.config.paths import (
     get_home_dir,
     get_state_dir,
 )
-from odin.config.settings import Config, ConfigKeys, LayerDeclaration, LoopSettings, Plugin, VerifySettings
+from odin.config.settings import (
+    Config,
+    ConfigKeys,
+    LayerDeclaration,
+    LoopSettings,
+    Plugin,
+    RetrySettings,
+    TeamSettings,
+    VerifySettings,
+)
 from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
@@ -135,6 +144,12 @@ def _is_stricter_cache(new: Any, old: Any) -> bool:
     )
 
 
+def _retries_no_more(new: Any, old: Any) -> bool:
+    known = {**msgspec.to_builtins(RetrySettings()), **old}
+    attempts = _is_lower_limit(new.get("attempts", known["attempts"]), known["attempts"])
+    return attempts and all(new[name] <= known[name] for name in ("base_s", "max_s") if name in new)
+
+
 def _is_same(new: Any, old: Any) -> bool:
     return new == old
 
@@ -149,12 +164,17 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     **dict.fromkeys(("AllowedCommands", "allowed_tools"), _is_subset),
     **dict.fromkeys(("model", "small_model", "fallback_model", "model_pools", "effort", "output_style"), _is_same),
     **dict.fromkeys(("max_turns", "max_budget_usd", "max_budget_usd_per_day", "max_context"), _is_lower_limit),
+    **dict.fromkeys(("confirm_timeout_s", "question_timeout_s"), _is_lower_limit),
     **dict.fromkeys(("max_tokens", "thinking"), _is_no_more),
     **dict.fromkeys(("restrict_to_workspace", "read_before_edit"), _is_stricter),
     "mode": lambda new, old: parse_mode(new) in (parse_mode(old), "ask_mode", "plan_mode"),
     "permission_mode": lambda new, old: _MODE_RANKS[new] <= _MODE_RANKS[old],
     "speculate": lambda new, old: old or not new,
     "cache": _is_stricter_cache,
+    "retry": _retries_no_more,
+    "team": lambda new, old: all(
+        value <= {**msgspec.to_builtins(TeamSettings()), **old}[name] for name, value in new.items()
+    ),
     "compaction": lambda new, old: new.get("model", "") in ("", old.get("model", "")),
     "verify": _starts_no_check,
     "skills": lambda new, old: not new.get("paths") and not (new.get("enabled") and not old.get("enabled", True)),
