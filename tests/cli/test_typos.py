@@ -48,6 +48,7 @@ from tests.table import each
         ),
         (["-p", "hi", "--max-turns", "-1"], "--max-turns must be at least 0, not -1."),
         (["-p", "hi", "--model", "anthropc/claude"], "There is no provider 'anthropc'. Did you mean anthropic/claude?"),
+        (["-p", "/undo 2"], "/undo works only in a conversation. To send it"),
         (["-p", "/modle"], "Unknown command /modle. Did you mean /model?"),
         (["-p", "/zzzz now", "--output-format", "stream-json"], "Unknown command /zzzz. /help lists the commands."),
         (["sessions", "lst"], "Unknown command 'lst'. Did you mean list? Use list, search,"),

@@ -351,10 +351,15 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
 
 
 async def _check_command(client: Any, prompt: str) -> None:
-    """Raise UsageError for a misspelled slash command: it is not sent to the model."""
+    """Raise UsageError for a built-in or misspelled slash command: it is not sent to the model."""
     if prompt.startswith("/"):
+        from odin.core.slash_commands import find_slash_command
         from odin.ui.slash_commands.actions import refuse_unknown_command
 
+        if find_slash_command(word := prompt.split(None, 1)[0]) is not None:
+            raise UsageError(
+                f"{word} works only in a conversation.", "To send it to the model, put a space before the slash."
+            )
         await refuse_unknown_command(client, prompt)
 
 
