@@ -13,6 +13,7 @@ from odin.core.op import Interrupt
 from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput
 from odin.engine.hooks import MAX_CONTINUES
 from odin.testing import call, fault, say
+from odin.ui.exit import suggest_next_step
 
 from .conftest import Start, Talk
 from .hook_programs import HookKit, claude_hook, hook, new_kit, request_text, result, warnings
@@ -38,6 +39,7 @@ async def test_hook_can_block_a_prompt_before_the_model_reads_it(start: Start, k
     talk = await start([say("one"), say("two")], config={"hooks": {"UserPromptSubmit": [claude_hook(program)]}})
     blocked = await talk.say("a forbidden thing")
     assert (blocked.reason, blocked.error_kind) == ("error", PromptBlocked.__name__)
+    assert suggest_next_step(blocked) == "", "to continue would not send it"
     assert "not that word" in blocked.error
     assert talk.server.requests == []
     assert (await talk.say("hello")).reason == "end_turn"

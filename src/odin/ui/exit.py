@@ -114,8 +114,8 @@ _NEXT_STEP = "/continue tries again, /model switches the model."
 
 
 def suggest_next_step(ended: TurnEnded) -> str:
-    """Return the commands of a conversation that help after an error; "" if the turn ended otherwise."""
-    if ended.reason != "error" or not ended.error_kind:
+    """Return the commands of a conversation that help after an error; "" if none does."""
+    if ended.reason != "error" or not ended.error_kind or ended.is_blocked:
         return ""
     return _NEXT_STEPS.get(ended.error_kind, _NEXT_STEP)
 
