@@ -142,3 +142,14 @@ async def test_what_is_typed_is_visible_above_the_request(
         await stage.press("tab")
         await stage.until(lambda: dialog.ready and "Tab to answer" not in stage.screen())
         assert dialog.query_one(ChoiceBar).display
+
+
+async def test_the_line_for_a_reason_is_visible_on_a_short_screen() -> None:
+    scene = Scene()
+    ask = PermissionAsked(
+        "a", "c", "ExecuteCommand", {"command": "rm -rf x"}, "", "rm -rf x", sandbox="bubblewrap", effect="word " * 40
+    )
+    async with run_app(scene.sessions, size=(40, 10)) as stage:
+        await open_request(scene, stage, ask)
+        await stage.press("r", *"because")
+        await stage.shows("Reason for the model:", "because")

@@ -215,16 +215,17 @@ class RequestDialog(Dialog[Result]):
         """
         width, height, page = max(self.odin.size.width - 2, 1), self.odin.size.height, self.query_one(TextPage)
         most = height - 1 - self.odin.query_one(BottomArea).count_rows() if self.is_yielding else height
-        lines, used = page.count_rows(width), 1
+        line, lines, used = self.query_one("#line", Input), page.count_rows(width), 1
+        rare = ("hint", "danger") if line.display else ("hint",)
         for part in map(self.query_one, _PARTS):
             if isinstance(part, Static):
                 rows = len(wrap_words(str(part.content), width).splitlines())
             else:
                 rows = part.count_rows(width) if isinstance(part, ChoiceBar) else min(lines, 1)
-            is_wanted = bool(rows) and (part.id != "hint" or height >= SHORT_SCREEN)
+            is_wanted = bool(rows) and (part.id not in rare or height >= SHORT_SCREEN)
             part.display = is_wanted and (not self.is_yielding or used + rows <= most)
             used += rows if part.display else 0
-        rows = min(self.count_panel_rows(), most) - used + page.display - self.query_one("#line", Input).display
+        rows = min(self.count_panel_rows(), most) - used + page.display - line.display
         args = self.query_one(ArgumentsArea)
         if args.display:
             tall = min(max(args.document.line_count + 1, 3), max(rows - 2, 2), _EDIT_ROWS)
