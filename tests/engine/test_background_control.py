@@ -10,6 +10,7 @@ import pytest
 
 from odin.core.call_events import (
     PermissionAsked,
+    QuestionsAnswered,
     QuestionsAsked,
     SpawnFinished,
     SpawnListening,
@@ -117,6 +118,15 @@ async def test_a_port_is_opened_after_the_user_agreed(start: Start, workspace: P
     await talk.client.close()
     with pytest.raises(OSError):
         await asyncio.to_thread(fetch, url)
+
+
+async def test_a_port_that_the_user_opens_is_not_asked_about_any_more(start: Start) -> None:
+    talk = await start([serve(find_free_port()), say("Serving.")], can_ask=True)
+    await talk.say("go")
+    await talk.until(QuestionsAsked)
+    assert await talk.client.submit(ControlProcess("open", "spawn-1"))
+    await talk.until(QuestionsAnswered)
+    assert (await talk.client.snapshot()).interactions == ()
 
 
 async def test_a_taken_port_is_forwarded_from_another_one(start: Start, workspace: Path) -> None:

@@ -40,6 +40,7 @@ class JobNotifier:
         self._interactions = interactions
         self._opened: dict[tuple[str, int], bool] = {}
         """By command and port: whether the user, who is asked once, wants it open."""
+        self._offers: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._redact = redact
         self._on_end = on_end
         self._agents: dict[str, Agent] = {}
@@ -72,7 +73,9 @@ class JobNotifier:
         with suppress(OdinError):  # the next turn reports a log that cannot be written
             self._recorder.emit(SpawnListening(spawned.id, port, spawned.urls[port]), spawned.request.agent)
         if not spawned.urls[port]:
-            spawned.tasks.add(asyncio.get_running_loop().create_task(self._offer_port(spawned, port)))
+            offer = asyncio.get_running_loop().create_task(self._offer_port(spawned, port))
+            self._offers[spawned.id, port] = offer
+            spawned.tasks.add(offer)
 
     async def _offer_port(self, spawned: BackgroundProcess, port: int) -> None:
         key = spawned.request.command, port
@@ -97,6 +100,9 @@ class JobNotifier:
     async def open_port(self, spawned: BackgroundProcess, port: int) -> None:
         """Open a port to the host, because the user wants it."""
         self._opened[spawned.request.command, port] = True
+        offer = self._offers.pop((spawned.id, port), None)
+        if offer is not None and offer is not asyncio.current_task():
+            offer.cancel()  # the question is answered
         try:
             url = await spawned.open_port(port)
         except OSError as error:
