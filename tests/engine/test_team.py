@@ -777,6 +777,23 @@ async def test_an_undo_stops_the_agents_of_its_prompt_and_no_others(start: Start
     assert talk.server.rejected == []
 
 
+async def test_an_undo_leaves_the_processes_of_agents_of_earlier_prompts(start: Start) -> None:
+    hold = threading.Event()
+    script = TeamScript(
+        [delegate("a"), say("ok"), say("two")],
+        a=[call("Spawn", {"command": "sleep 1000"}).hold(hold), say("I stop here.")],
+    )
+    talk = await start(script, yes=True, config={"team": {"idle_s": 60.0}})
+    await talk.say("first")
+    await talk.say("second")
+    hold.set()
+    async with asyncio.timeout(20):
+        while [task.state for task in (await talk.client.snapshot()).tasks] != ["idle"]:
+            await asyncio.sleep(0.01)
+    assert await talk.client.submit(Rewind("p2"))
+    assert [item.status for item in await talk.client.list_processes()] == ["running"]
+
+
 @pytest.mark.parametrize("redone", [False, True])
 async def test_an_undo_right_after_the_report_of_an_agent_keeps_it_for_the_redo(start: Start, redone: bool) -> None:
     hold = threading.Event()

@@ -160,7 +160,12 @@ class SessionOps:
         for task in tasks:
             if not (current := self._recorder.state.board.tasks[task]).is_ended:
                 await self._team.cancel_task(current, "You took its prompt back.")
-        started = {item.id: item for item in background.list_all() if item.request.call_id and item.started >= since}
+        others = {task.agent for task in self._recorder.state.board.tasks.values() if task.id not in tasks}
+        started = {
+            item.id: item
+            for item in background.list_all()
+            if item.request.call_id and item.started >= since and item.request.agent not in others
+        }
         running = [item for item in started.values() if item.is_left]
         await asyncio.gather(*map(background.stop, running))
         undecided = [item for item in started.values() if await self._deps.job_notifier.withdraw(item)]
