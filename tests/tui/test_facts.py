@@ -162,6 +162,8 @@ def test_a_fallback_model_is_shown_beside_the_chosen_one() -> None:
     assert "instead" not in get_status_line(back, 100)
     asked = make_facts(ModelChanged("openai/gpt-5", "overloaded"), RequestStarted(1, "gpt-5"))
     assert asked.running_model == "openai/gpt-5"
+    offline = make_facts(ModelChanged("offline/planner"), RequestStarted(1, "planner"))
+    assert "instead" not in get_status_line(offline, 100)
 
 
 def test_past_model_changes_do_not_override_the_current_model() -> None:

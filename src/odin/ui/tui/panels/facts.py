@@ -44,7 +44,6 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.event_values import DEFAULT_ROLE, FileChange, FileState
-from odin.core.format import get_model_name
 from odin.core.message import Usage
 from odin.core.timeline import Timeline
 from odin.ui.tui.panels.agent_activity import AgentList
@@ -365,5 +364,5 @@ def _list_keys(info: SessionInfo | None) -> dict[str, tuple[KeyPoolChanged, floa
 
 def _is_model_of(ref: str, model: str) -> bool:
     """True if a ref names this model, whichever variant of it."""
-    name = get_model_name(ref)
-    return get_model_name(model) in (name, name.rpartition("@")[0])
+    name = ref.rpartition("/")[2]
+    return model.rpartition("/")[2] in (name, name.rpartition("@")[0])
