@@ -91,6 +91,7 @@ def test_typed_line_is_parsed(typed: str, reply: tuple[str, str]) -> None:
         "sure thing\n",
         "\x1b[A\n",
         "/undo\n",
+        "quit\n",
         "!ls -l\n",
     ],
 )

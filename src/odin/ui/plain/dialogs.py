@@ -345,7 +345,7 @@ def parse_reply(ask: Interaction, typed: str) -> tuple[str, str]:
         return "unclear", f"Unknown answer {line!r}; ? lists the keys."
     if word.replace(",", " ").split()[0] in _ALMOST_YES_WORDS:
         return "unclear", "Type only y or yes to allow. To deny with this reason, start it with n."
-    if line[0] in "/!":
+    if line[0] in "/!" or word in ("exit", "quit"):
         return "unclear", "Answer first; commands work afterwards. To deny with this reason, start it with n."
     return "deny", line[1:].strip() if word.startswith("n ") else line
 
