@@ -106,8 +106,8 @@ def run_all(run_odin: Run, home: Path, prompt: str, *flags: str) -> tuple[str, l
 
 def list_results(requests: list[dict[str, Any]]) -> list[str]:
     """Return the result of each call as the model read it."""
-    contents = [message["content"] for message in requests[-1]["messages"] if message["role"] == "user"]
-    parts = [part for content in contents if isinstance(content, list) for part in content]
+    messages: list[dict[str, Any]] = requests[-1]["messages"]
+    parts: list[dict[str, Any]] = [part for message in messages for part in message["content"]]
     return [json.dumps(part["content"]) for part in parts if part["type"] == "tool_result"]
 
 
