@@ -794,6 +794,22 @@ async def test_an_undo_leaves_the_processes_of_agents_of_earlier_prompts(start: 
     assert [item.status for item in await talk.client.list_processes()] == ["running"]
 
 
+async def test_a_result_of_an_earlier_prompt_that_an_undo_takes_back_is_told_again(start: Start) -> None:
+    hold = threading.Event()
+    script = TeamScript(
+        [delegate("a"), say("ok"), say("two"), say("I see"), say("three")], a=[complete("found 3").hold(hold)]
+    )
+    talk = await start(script)
+    await talk.say("first")
+    await talk.say("second")
+    hold.set()
+    await talk.until_live(AgentEnded)
+    await talk.until_quiet()
+    assert await talk.client.submit(Rewind("p2"))
+    await talk.say("third")
+    assert "Task adhoc-1 is completed: found 3" in json.dumps(talk.server.requests[-1].messages)
+
+
 @pytest.mark.parametrize("redone", [False, True])
 async def test_an_undo_right_after_the_report_of_an_agent_keeps_it_for_the_redo(start: Start, redone: bool) -> None:
     hold = threading.Event()

@@ -146,6 +146,13 @@ class SessionOps:
                 main.is_held = False
                 main.wake()
             main.reset_context(state.conversation.unsent_context)
+            for task in state.board.tasks.values():
+                is_taken_back = task.state_changed_at >= since and task.last_mail not in state.board.messages
+                if is_taken_back and task.is_ended and not task.owner and task.id not in undone:
+                    main.add_note(
+                        f"Task {task.id} is {task.state}: {task.summary}\n"
+                        "The user undid a later prompt; that took back its mail and what it changed since then."
+                    )
         return True
 
     async def _stop_started(self, since: float, tasks: Mapping[str, TaskRecord]) -> tuple[str, ...]:
