@@ -204,8 +204,8 @@ def test_a_line_begun_before_a_request_is_a_prompt(
     assert not (workspace / "made").exists()
 
 
-@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
-def test_ctrl_c_clears_the_line_for_a_request(workspace: Path, term: str) -> None:
+@pytest.mark.parametrize(("term", "key"), [("xterm-256color", "\x03"), ("dumb", "\x03"), ("dumb", "\x04")])
+def test_ctrl_c_clears_the_line_for_a_request(workspace: Path, term: str, key: str) -> None:
     gate = threading.Event()
     with (
         ScriptedServer([TOUCH.hold(gate), say("Done.")]) as server,
@@ -218,7 +218,7 @@ def test_ctrl_c_clears_the_line_for_a_request(workspace: Path, term: str) -> Non
         terminal.see("never mi")
         gate.set()
         terminal.see("Enter sends your line first; ")
-        terminal.type("\x03")
+        terminal.type(key)
         terminal.see("say why not: ")
         terminal.type("y\n")
         terminal.see("Done.")

@@ -56,6 +56,9 @@ class Keyboard(Tty):
             typed = os.read(self.fd, 65536).decode(errors="replace")
         except OSError:
             typed = ""
+        if not typed and self._begun:  # Ctrl-D: the line is empty for the terminal only
+            self.clear_text()
+            return
         if not typed:
             self._stop()
             self._take(None)
