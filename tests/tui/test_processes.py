@@ -74,6 +74,10 @@ async def test_the_user_is_asked_about_a_port_and_reaches_it_then(open_app: Open
         await stage.shows(f"▶ spawn-1 dev server  http://{HOST}:{port}", f"  http://{HOST}:{port}")
         url = f"http://{HOST}:{port}/page.txt"
         assert await asyncio.to_thread(lambda: urllib.request.urlopen(url).read()) == b"hello"
+        await stage.send("/ps")
+        await stage.until(lambda: isinstance(stage.app.screen, ProcessesDialog))
+        await stage.press("o")
+        await stage.shows("Its ports are open.")
 
 
 async def test_ctrl_b_sends_the_running_command_to_the_background(open_app: OpenApp) -> None:

@@ -55,7 +55,9 @@ class ProcessesDialog(PickerDialog[ProcessRecord]):
 
     async def act(self, name: str, item: ProcessRecord | None) -> None:
         if item is not None:
-            await self.odin.client.submit(ControlProcess("stop" if name == "stop_process" else "open", item.id))
+            stops = name == "stop_process"
+            if not await self.odin.client.submit(ControlProcess("stop" if stops else "open", item.id)) and not stops:
+                self.odin.show_toast("Its ports are open.")
             await self.reload(self.rows.mark)
 
 

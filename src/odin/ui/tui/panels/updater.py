@@ -100,18 +100,18 @@ class PanelUpdater:
             if client is self._client:
                 self._app.facts.update(info, context)
             if info.has_status_line:
-                self._app.run_worker(partial(self._refresh_status, client), exit_on_error=False)
+                self._app.run_worker(self._refresh_status, exit_on_error=False)
         self._app.request_frame()
         call_after(self._app, REFRESH_S, self._allow_refresh)
 
-    async def _refresh_status(self, client: Client) -> None:
+    async def _refresh_status(self) -> None:
         """Run the program of the status line, one at a time: a slow one delays nothing else."""
         self._is_status_stale = True
         if self._is_reading_status:
             return
         self._is_reading_status = True
         try:
-            while self._is_status_stale and client is self._client:
+            while self._is_status_stale and (client := self._client) is not None:
                 self._is_status_stale = False
                 with contextlib.suppress(OdinError, OSError):
                     text = await client.read_status_line(describe_status(self._app.facts, self._app.clock()))
