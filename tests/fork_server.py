@@ -157,6 +157,7 @@ def serve(number: int) -> None:
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
             for fd in (number, reading, writing):
                 os.close(fd)
             _become_odin(json.loads(request), [*streams])

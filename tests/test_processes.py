@@ -133,12 +133,13 @@ RUNNER_METHODS = ("run", "capture", "run_with_input", "start_detached", "start_c
 TERMINAL_METHODS = ("run", "capture", "open_page")
 
 PROFILES: dict[str, dict[str, set[str]]] = {
+    "app/command_shell.py": {"profile": {"read"}},
     "app/git.py": {"profile": {"git"}},
     "commands/doctor.py": {"OWN": {"own"}},
     "commands/eval.py": {"PROJECT": {"project"}},
     "commands/mcp.py": {"TERMINAL": {"terminal"}},
     "engine/user_shell.py": {"UNSANDBOXED": {"none"}},
-    "hooks/session_hooks.py": {"start.profile": {"project", "none"}},
+    "hooks/session_hooks.py": {"start.profile": {"project", "read", "none"}},
     "lsp/server.py": {"launch.profile": {"server", "none"}},
     "mcp/transport.py": {"self._start.profile": {"server", "none"}},
     "sandbox/background.py": {"request.profile": {"project", "granted", "none"}},

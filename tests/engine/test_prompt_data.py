@@ -33,6 +33,8 @@ def make_value(name: str, kind: shapes.Type, default: object = None) -> Any:
             return 1000
         case shapes.FloatType():
             return 0.5
+        case shapes.DictType():
+            return {"type": "object"}
         case _:
             return f"/no/such/{name}"
 
