@@ -14,7 +14,6 @@ import msgspec
 from odin.config.files import (
     ConfigProblem,
     ConfigValidator,
-    VariablePolicy,
     get_field_types,
     parse_json_object,
     read_config_file,
@@ -263,7 +262,10 @@ def load(
     user = get_config_dir(env) / CONFIG_NAME
     project = Path(layers.root, CONFIG_NAME)
     raw = read_config_file(user)
-    kept, validator = _read_valid_keys(b"{}" if raw is None else raw, user, env, "all")
+    kept: dict[str, Any] = {}
+    validator = ConfigValidator(user, env, variables="all", verbatim=VERBATIM_KEYS)
+    if raw is not None:
+        kept = _read_valid_keys(raw, user, validator)
     of_user, of_project = read_claude_files(layers.root, cwd, env) if kept.get("claude_settings", True) else ([], [])
     # There, the ask rules of all files decide before the allow rules of all files.
     is_mixed = any(rule.action == "allow" for found in of_project for rule in found.rules)
@@ -351,20 +353,17 @@ def _describe_lost_trust(trust: TrustStatus) -> list[ConfigProblem]:
     return [ConfigProblem(trust.warning)] if trust.warning else []
 
 
-def _read_valid_keys(
-    raw: bytes, path: Path, env: Mapping[str, str], variables: VariablePolicy
-) -> tuple[dict[str, Any], ConfigValidator]:
-    validator = ConfigValidator(path, env, variables=variables, verbatim=VERBATIM_KEYS)
+def _read_valid_keys(raw: bytes, path: Path, validator: ConfigValidator) -> dict[str, Any]:
     found, repeated = parse_json_object(raw, path)
     for name in repeated:
         validator.report(name, f'"{name}" occurs twice in one object; the last one is used.')
-    kept = validator.validate_keys(found, ConfigKeys)
-    return kept, validator
+    return validator.validate_keys(found, ConfigKeys)
 
 
 def _add_project(layers: _Layers, raw: bytes, path: Path, user: Path, env: Mapping[str, str]) -> None:
-    kept, validator = _read_valid_keys(raw, path, env, "plain" if layers.trust.trusted else "none")
-    for key, value in kept.items():
+    variables = "plain" if layers.trust.trusted else "none"
+    validator = ConfigValidator(path, env, variables=variables, verbatim=VERBATIM_KEYS)
+    for key, value in _read_valid_keys(raw, path, validator).items():
         if key in USER_ONLY_KEYS:
             validator.report(key, f"{key} is ignored in a project file: set it in your user file, {user}.")
         else:
