@@ -250,7 +250,7 @@ _AddFlag = Callable[..., object]
 def _add_model_flags(add: _AddFlag) -> None:
     add("--mode", default="", help="ask, plan or edit (default: edit)")
     add("--role", default="", metavar="NAME", help="builder (the default), planner or a role of your agent files")
-    add("-m", "--model", default="", help="model to use, e.g. anthropic/claude-sonnet-4-5, openai/gpt-6-sol@high")
+    add("-m", "--model", default="", help="model to use, e.g. anthropic/claude-sonnet-5-5, openai/gpt-6-sol@high")
     add("--pool", default="", metavar="NAME", help="model pool to use, one of model_pools in your odinconfig.json")
     add(
         "--fallback-model",
