@@ -261,10 +261,13 @@ def _convert_rule(rule: ClaudeRule, root: str, folder: str, home: str, *, is_use
         return (rule.text,)
     if name in _FILE_TOOLS:
         pattern = _convert_path(pattern, root, folder, is_users=is_users)
-        if rule.action != "allow" and _is_folder(pattern, root, home):
+        if rule.action != "allow" and _may_be_folder(pattern, root, home):
             pattern = f"{pattern.rstrip('/')}/**"
-    elif name == "ExecuteCommand" and re.search(r"[^\s:*]\*$", pattern):
-        pattern += ":*"  # more words may follow there
+    elif name == "ExecuteCommand":
+        if re.search(r"[^\s:*]\*$", pattern):
+            pattern += ":*"  # more words may follow there
+        if rule.action != "allow":  # and precede
+            pattern = re.sub(r"(?<!\S)\*(?=[^\s*])", "* *", pattern).replace("* *-", "* -")
     elif name == "Skill":
         pattern = re.sub(r"(?::| )\*$", "", pattern)
     return (f"{tool}({pattern})",)
@@ -283,8 +286,10 @@ def _convert_path(pattern: str, root: str, folder: str, *, is_users: bool) -> st
     return f"/{os.path.normpath(f'{root}/{inner}')}" if inner.startswith("..") else f"./{inner}"
 
 
-def _is_folder(pattern: str, root: str, home: str) -> bool:
-    if "*" in pattern or "?" in pattern or "/" not in pattern:
+def _may_be_folder(pattern: str, root: str, home: str) -> bool:
+    if "/" not in pattern or pattern.endswith("**"):
         return False
+    if "*" in pattern or "?" in pattern:  # names with an ending are those of files
+        return "." not in pattern.rstrip("/").rpartition("/")[2][1:]
     place = f"{home}{pattern[1:]}" if pattern.startswith("~/") else pattern.removeprefix("/")
     return os.path.isdir(os.path.join(root, place))  # noqa: PTH112, PTH118

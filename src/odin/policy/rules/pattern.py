@@ -145,11 +145,12 @@ class CommandPattern(Struct, frozen=True):
         wanted_words, wanted_flags = separate_options((self.words[0].rsplit("/", 1)[-1], *self.words[1:]))
         given = skip_git_options(part.texts[1:]) if part.name == "git" else part.texts[1:]
         given_words, given_flags = separate_options((part.name, *given))
+        has_flags = all(any(matches_word(flag, other) for other in given_flags) for flag in wanted_flags)
         if self.is_prefix or self.words[-1].endswith("*"):
-            return bool(wanted_words) and _starts_with(wanted_words, given_words) and wanted_flags <= given_flags
+            return bool(wanted_words) and _starts_with(wanted_words, given_words) and has_flags
         wildcards = any(has_wildcard(word) for word in self.words)
         return _starts_with(wanted_words, given_words, whole=True) and (
-            wanted_flags <= given_flags if wildcards else wanted_flags == given_flags
+            has_flags if wildcards else wanted_flags == given_flags
         )
 
     def is_mentioned_in(self, text: str) -> bool:
