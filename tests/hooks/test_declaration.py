@@ -107,6 +107,10 @@ INVALID: list[tuple[Any, str]] = [
         "file: hooks.Stop[0] is ignored: timeout must be more than 0 and at most 3600, not -1.",
     ),
     (
+        {"Stop": [{"command": "x", "timeout": "\ud800"}]},
+        'file: hooks.Stop[0] is ignored: timeout must be a number, not "\ud800".',
+    ),
+    (
         {"PreToolUse": [{"matcher": "(", "command": "x"}]},
         "file: hooks.PreToolUse[0]: the matcher '(' is not a regular expression (missing ), unterminated subpattern "
         "at position 0). This hook is ignored.",

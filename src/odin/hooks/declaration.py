@@ -224,7 +224,7 @@ class _HookReader:
                 self._warn(f'unknown key "{where}.{key}" is ignored.{_suggest_key(key, known)}')
         try:
             return [msgspec.convert(entry, shape) for shape in shapes]
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeError) as error:
             self._warn(_describe_invalid_field(entry, shapes, where) or f"{where} is ignored: {error}.")
             return None
 
@@ -250,7 +250,7 @@ def _describe_invalid_field(entry: Mapping[str, Any], shapes: tuple[type[Struct]
     for name, value in entry.items():
         try:
             msgspec.convert(value, hints.get(name, Any))
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):  # half a surrogate pair
             return f"{where} is ignored: {name} {describe_mismatch(value, hints[name])}"
     return ""
 
