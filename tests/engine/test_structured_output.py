@@ -403,8 +403,9 @@ def test_answer_of_a_resumed_session_matches(run_odin: Run) -> None:
         assert server.rejected == []
 
 
-@each("given", ["{", "[]", '{"type": "array"}', "no-such-file.json"])
-def test_unusable_schema_sends_nothing(run_odin: Run, given: str) -> None:
+@each("given", ["{", "[]", '{"type": "array"}', "no-such-file.json", "huge.json"])
+def test_unusable_schema_sends_nothing(run_odin: Run, workspace: Path, given: str) -> None:
+    (workspace / "huge.json").write_text(" " * 1_000_000 + json.dumps(SCHEMA))
     with ScriptedServer([say("never")]) as server:
         ran = run_odin("-p", "Go.", "--json-schema", given, env=server.env("anthropic"))
         assert (ran.returncode, ran.stdout, server.requests) == (2, "", [])

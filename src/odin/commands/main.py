@@ -288,11 +288,14 @@ def _read_schema(given: str) -> dict[str, Any]:
     """Return the schema of --json-schema, which is a file or JSON."""
     import msgspec
 
+    from odin.config.files import MAX_CONFIG_BYTES
     from odin.core.structured_output import check_schema
 
     try:
-        is_json = given.lstrip().startswith(("{", "["))
-        return check_schema(msgspec.json.decode(to_valid_unicode(given) if is_json else Path(given).read_bytes()))
+        if given.lstrip().startswith(("{", "[")):
+            return check_schema(msgspec.json.decode(to_valid_unicode(given)))
+        with Path(given).open("rb") as file:
+            return check_schema(msgspec.json.decode(file.read(MAX_CONFIG_BYTES)))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"--json-schema: cannot read the schema ({error}).", "Give a JSON file, or JSON.") from error
 
