@@ -111,7 +111,8 @@ def test_files_of_claude_code_are_used_where_they_are(run_here: RunHere, home: P
         "GEMINI.md": "not supported",
     }
     (workspace / "CLAUDE.md").touch()
-    assert "Odin reads the AGENTS.md beside it." in {row["why"] for row in read_rows(run_here)}
+    then = {row["source"]: row["then"] for row in read_rows(run_here)}
+    assert then[str(workspace / "CLAUDE.md")] == then[str(workspace / "AGENTS.md")] == "used as it is"
 
 
 def test_everything_marked_is_imported_once(
@@ -249,6 +250,7 @@ def test_broken_files_are_named_and_cost_only_themselves(run_here: RunHere, home
         (home / name).write_bytes(content)
     (home / ".codex/rules").mkdir()
     (home / ".codex/rules/x.rules").write_bytes(b"(" * 100_000)
+    (home / ".codex/rules/y.rules").write_text("prefix_rule(pattern={[1]: 2})")
     (home / ".codex/AGENTS.md").write_text("Be brief.")
     rows = read_rows(run_here)
     assert {row["then"] for row in rows if row["name"] != "AGENTS.md"} <= {"not supported"}

@@ -37,9 +37,8 @@ def read_claude(setup: SetupFolders) -> list[SetupItem]:
         add_files("agent", items, place / "agents")
         add_files("command", items, place / "commands")
         add_files("instructions", items, place / "CLAUDE.md", place / "rules")
-    add_files("instructions", items, agents_md := setup.root / "AGENTS.md", setup.root / "CLAUDE.local.md")
-    note = "Odin reads the AGENTS.md beside it." if agents_md.exists() else ""
-    add_files("instructions", items, setup.root / "CLAUDE.md", note=note)
+    names = ("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md")
+    add_files("instructions", items, *(setup.root / name for name in names))
     add_files("MCP server", items, setup.root / ".mcp.json")
     transcripts = folder / "projects" / re.sub(r"[^A-Za-z0-9]", "-", str(setup.root))
     items += make_sessions(list_newest(transcripts, "*.jsonl"), rb"^([0-9a-f-]{36})\.jsonl")

@@ -117,7 +117,7 @@ def _read_rules(path: Path, items: list[SetupItem]) -> None:
             continue
         try:
             given = {word.arg: ast.literal_eval(word.value) for word in node.value.keywords}
-        except (ValueError, RecursionError, MemoryError):
+        except (ValueError, TypeError, RecursionError, MemoryError):
             given = {}
         pattern = given.get("pattern")
         words = [str(word) for word in cast("list[Any]", pattern)] if isinstance(pattern, list) else []
