@@ -333,7 +333,7 @@ async def test_batch_hook_counts_files_changed_by_a_command(start: Start, worksp
 async def test_hook_input_has_the_standard_argument_names(start: Start, workspace: Path, kit: HookKit) -> None:
     file = workspace / "made.txt"
     talk = await start(
-        [call("append_file", {"path": str(file), "content": "x"}), say("ok")],
+        [call("append_file", {"path": "./made.txt", "content": "x"}), say("ok")],
         config={"hooks": {"PreToolUse": [claude_hook(kit.script(""), "Write")]}},
     )
     await talk.say("go")

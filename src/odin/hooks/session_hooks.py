@@ -71,10 +71,13 @@ def _describe_call(hook: HookSpec, call: HookCall, tool_name: str) -> dict[str, 
 
 
 def _describe_tool(call: HookCall, tool_name: str) -> dict[str, Any]:
+    given = call.args or {}
+    if "file_path" in given and len(call.paths) == 1:  # in Claude Code it is absolute, and guards compare it
+        given = {**given, "file_path": call.paths[0]}
     return {
         "tool_name": tool_name or call.tool,
         "odin_tool": call.tool,
-        "tool_input": call.args or {},
+        "tool_input": given,
         "tool_use_id": call.call_id,
         "paths": list(call.paths),
     }
