@@ -334,11 +334,11 @@ class TestShellCommands:
     async def test_commands_of_the_user_run_what_is_allowed(self, start: Start, home: Path, workspace: Path) -> None:
         folder = home / ".claude/commands"
         folder.mkdir(parents=True)
-        (folder / "mine.md").write_text("---\nallowed-tools: Bash(make:*)\n---\n!`make --version` !`sh x`")
+        (folder / "mine.md").write_text("---\nallowed-tools: Bash(make:*)\n---\n!`make --version` !`sh x` !`pwd`")
         talk = await start([say("ok")], yes=False)
         await talk.say("/mine")
         text = talk.all(TurnStarted)[0].text
-        assert text.startswith("GNU Make") and text.endswith(" !`sh x`")
+        assert text.startswith("GNU Make") and text.endswith(f" !`sh x` {workspace}")
         assert "add the command to `allowed-tools`" in " ".join(item.text for item in talk.all(Warned))
 
     async def test_denied_command_does_not_run_in_a_trusted_folder(self, start: Start, workspace: Path) -> None:

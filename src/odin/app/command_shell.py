@@ -1,8 +1,8 @@
 """Runs what slash commands write as `` !`command` ``, for its output.
 
 Those of a slash command that is not trusted are not run at all. In a trusted folder the others run, elsewhere only what
-a rule or their `allowed-tools` allow: in the sandbox, read-only, and not without one. The arguments are parameters of
-the shell, so that none of them can become a command.
+is known to read only, and what a rule or their `allowed-tools` allow: in the sandbox, read-only, and not without one.
+The arguments are parameters of the shell, so that none of them can become a command.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from odin.core.call_events import SkillUsed
 from odin.core.profile import ProcessProfile
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Target
+from odin.policy.decision import READ_ONLY_RULE
 from odin.sandbox.process import describe_exit
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ async def run_shell_commands(
         decision = policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode")
         if decision.action == "deny":
             why = decision.reason
-        elif not trusted and (decision.action == "ask" or decision.hides_secrets):  # no rule allows it
+        elif not trusted and (decision.action == "ask" or decision.hides_secrets) and decision.rule != READ_ONLY_RULE:
             why = "this folder is not trusted. Trust it, or add the command to `allowed-tools` in the file."
         elif len(allowed) == MAX_COMMANDS:
             why = f"a slash command may run {MAX_COMMANDS} commands."

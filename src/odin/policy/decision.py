@@ -8,6 +8,9 @@ from odin.core.policy import EffectsAction, RuleAction
 
 RunsIn = Literal["view", "read", "project"]
 
+READ_ONLY_RULE = "read-only commands"
+"""The check that lets commands run that only read the project."""
+
 
 class Decision(Struct, frozen=True):
     """`reason` explains the decision in one sentence; `hint` tells a user without a terminal how to allow the call.

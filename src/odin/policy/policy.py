@@ -49,7 +49,7 @@ from odin.policy.commands.analysis import (
     find_outside_word,
 )
 from odin.policy.commands.syntax import CommandAnalysis
-from odin.policy.decision import Decision, RunsIn
+from odin.policy.decision import READ_ONLY_RULE, Decision, RunsIn
 from odin.policy.modes import ASK, PermissionMode, get_mode_spec, parse_permission_mode
 from odin.policy.paths import keep_lookups
 from odin.policy.policy_call import PolicyCall
@@ -584,7 +584,7 @@ class Policy:
         if analysis is None or not call.command.strip():
             return Decision("ask", f"{call.name} runs a program.", self._suggest_hint(call), "programs")
         if call.is_plainly_read_only():
-            return _allow_unseen("The command only reads, and stays inside the project.", "read-only commands")
+            return _allow_unseen("The command only reads, and stays inside the project.", READ_ONLY_RULE)
         outside = find_outside_word(analysis, self.scope)
         if outside:
             why = f"The command names {outside}, outside the project {self.root}."
