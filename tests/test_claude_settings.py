@@ -64,6 +64,7 @@ def explain(run_odin: Run, *args: str) -> tuple[str, str]:
         ("Read(build/)", "deny", ".", False, ["Read(./**/build/**)"]),
         ("Read(a/b/)", "deny", "pkg", False, ["Read(./pkg/a/b/)", "Read(./a/b/)"]),
         ("Read(**/keys)", "deny", ".", False, ["Read(./**/keys/**)"]),
+        ("Read(id_[rd]sa)", "deny", ".", False, ["Read(id_[rd]sa)", "Read(id_?sa)"]),
         ("Read(**/*.pem)", "deny", ".", False, ["Read(./**/*.pem)"]),
         ("Bash(git *--force*)", "deny", ".", False, ["Bash(git * --force*:*)"]),
         ("Bash(make", "allow", ".", False, ["Bash(make"]),

@@ -261,8 +261,11 @@ def _convert_rule(rule: ClaudeRule, root: str, folder: str, home: str, *, is_use
         return (rule.text,)
     if name in _FILE_TOOLS:
         pattern = _convert_path(pattern, root, folder, is_users=is_users)
-        if rule.action != "allow" and _may_be_folder(pattern, root, home):
-            pattern = f"{pattern.rstrip('/')}/**"
+        if rule.action != "allow":
+            if _may_be_folder(pattern, root, home):
+                pattern = f"{pattern.rstrip('/')}/**"
+            loose = re.sub(r"\[[^]/]+\]", "?", pattern)  # one of these characters there
+            return f"{tool}({pattern})", f"{tool}({loose})"
     elif name == "ExecuteCommand":
         if re.search(r"[^\s:*]\*$", pattern):
             pattern += ":*"  # more words may follow there
