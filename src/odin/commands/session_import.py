@@ -159,8 +159,8 @@ def _clean_message(message: StoredMessage, redact: Redact) -> StoredMessage:
 
 
 _ABOUT = (
-    "Create a session from an Odin export (JSON or main.jsonl), a transcript in JSON lines (stream-json, Codex, "
-    "Gemini CLI), or an export of OpenCode."
+    "Create a session from an Odin export (JSON or main.jsonl), a transcript in JSON lines (Claude Code, Codex, "
+    "Gemini CLI, stream-json), or an export of OpenCode."
 )
 
 
