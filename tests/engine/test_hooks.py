@@ -344,6 +344,27 @@ async def test_hook_input_has_the_standard_argument_names(start: Start, workspac
     assert result(talk).audit is None
 
 
+@pytest.mark.parametrize("guarded", ["", "second.txt"])
+async def test_a_guard_sees_the_path_of_every_change(start: Start, workspace: Path, kit: HookKit, guarded: str) -> None:
+    """Claude Code changes one file with a call, so a guard looks at `file_path`; it may also echo its input."""
+    files = [workspace / "first.txt", workspace / "second.txt"]
+    for file in files:
+        file.write_text("x")
+    guard = (
+        "import json, sys; given = json.load(sys.stdin)['tool_input']; "
+        f"sys.exit('{guarded}' and given['file_path'].endswith('{guarded}') and 2 or "
+        "print(json.dumps({'hookSpecificOutput': {'permissionDecision': 'allow', 'updatedInput': given}})))"
+    )
+    script = kit.script(f'printf "%s" "$told" | python3 -c "{guard}"')
+    talk = await start(
+        [call("Delete", {"paths": ["first.txt", "second.txt"], "reason": "unused"}), say("ok")],
+        config={"hooks": {"PreToolUse": [claude_hook(script, "Write")]}},
+    )
+    await talk.say("go")
+    assert [received["tool_input"]["file_path"] for received in kit.inputs()] == [str(file) for file in files]
+    assert [file.exists() for file in files] == [bool(guarded)] * 2, result(talk)
+
+
 async def test_a_hook_in_the_background_is_not_awaited_and_its_result_is_in_a_later_request(
     start: Start, workspace: Path, kit: HookKit, tmp_path: Path
 ) -> None:

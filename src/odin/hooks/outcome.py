@@ -262,7 +262,7 @@ def _read_verdict(hook: HookSpec, call: HookCall, value: Any) -> HookEffect:
         effect = HookEffect(continue_turn=True, message=reason or answer.notice)
     return msgspec.structs.replace(
         effect,
-        args=answer.args if call.point in ("PreToolUse", "PermissionRequest") else None,
+        args=_drop_added_path(answer.args, call) if call.point in ("PreToolUse", "PermissionRequest") else None,
         output=answer.output if call.point in ("PostToolUse", "on_before_tool_result_append") else None,
         context=_join_texts((effect.context, answer.context, answer.notice)),
         notice=_join_texts((effect.notice, answer.notice)),
@@ -296,3 +296,10 @@ def _require_object(value: Any, name: str) -> dict[str, Any]:
 
 def _limit_text(text: str, limit: int = MAX_TEXT_CHARS) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
+def _drop_added_path(args: dict[str, Any] | None, call: HookCall) -> dict[str, Any] | None:
+    """Return the arguments without a `file_path` that only the hook's input had."""
+    if args is None or "file_path" in (call.args or {}):
+        return args
+    return {name: value for name, value in args.items() if name != "file_path"}

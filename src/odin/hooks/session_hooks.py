@@ -70,9 +70,14 @@ def _describe_call(hook: HookSpec, call: HookCall, tool_name: str) -> dict[str, 
     return describe(call, tool_name) if describe else {}
 
 
+_FILE_TOOLS = ("Edit", "Write")
+"""Claude Code's names for what changes files."""
+
+
 def _describe_tool(call: HookCall, tool_name: str) -> dict[str, Any]:
     given = call.args or {}
-    if "file_path" in given and len(call.paths) == 1:  # in Claude Code it is absolute, and guards compare it
+    # In Claude Code every call that changes a file has its absolute path, and guards compare it.
+    if call.paths and (tool_name in _FILE_TOOLS or ("file_path" in given and len(call.paths) == 1)):
         given = {**given, "file_path": call.paths[0]}
     return {
         "tool_name": tool_name or call.tool,
@@ -283,11 +288,15 @@ class SessionHooks:
         """Run hooks one after the other, up to the first denial."""
         effects: list[HookEffect] = []
         for hook, name in hooks:
-            effect = (await self._run_one(hook, name, call)).effect
-            effects.append(effect)
-            if effect.halt or effect.decision == "deny":
-                break
-            call = _apply_changes(call, effect)
+            # Claude Code changes one file with a call, so a guard looks at one.
+            is_split = name in _FILE_TOOLS and len(call.paths) > 1
+            calls = [msgspec.structs.replace(call, paths=(path,)) for path in call.paths] if is_split else [call]
+            for one in calls:
+                effect = (await self._run_one(hook, name, one)).effect
+                effects.append(effect)
+                if effect.halt or effect.decision == "deny":
+                    return merge_effects(effects)
+                call = _apply_changes(call, effect)
         return merge_effects(effects)
 
     async def _run_one(self, hook: HookSpec, tool_name: str, call: HookCall) -> HookResult:
