@@ -168,7 +168,7 @@ def test_rules_that_would_allow_any_program_are_named_in_one_line(run_odin: Run,
     broad = ["Bash(python3:*)", "Bash(node:*)", "Bash(bash:*)", "Bash(sed:*)", "Bash(xargs:*)", "Bash(ssh:*)"]
     path = write(workspace, rules(allow=[*broad, "Bash(make:*)", "Bash(git log:*)"]), LOCAL)
     assert run_odin("rules").stderr.count("\n") == 1, "an untrusted folder is reported with the session"
-    with ScriptedServer([say("hi")]) as server:
+    with ScriptedServer([say("hi"), say("hi")]) as server:
         done = run_odin("-p", "go", "--trust", env=server.env("anthropic"))
         again = run_odin("-p", "go", "--trust", env=server.env("anthropic"))
     line = (
