@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odin.core.call_events import HookRan, PermissionAnswered, ToolEnded, ToolStarted
-from odin.core.op import AnswerPermission
+from odin.core.op import AnswerPermission, Rewind
 from odin.testing import call, reply, say
 
 from .conftest import Start
@@ -342,6 +342,26 @@ async def test_hook_input_has_the_standard_argument_names(start: Start, workspac
     assert received["tool_input"] == {"file_path": str(file), "content": "x"}
     assert (received["tool_name"], received["odin_tool"], received["paths"]) == ("Write", "AppendFile", [str(file)])
     assert result(talk).audit is None
+
+
+async def test_what_a_formatter_changes_belongs_to_the_edit(start: Start, workspace: Path, kit: HookKit) -> None:
+    """The model is told and may edit the file again without reading it, and an undo takes it back, too."""
+    file = workspace / "a.py"
+    edits = [
+        call("WriteFile", {"file_path": "a.py", "content": "x=1\ny=2\n"}),
+        call("EditTool", {"file_path": "a.py", "old_string": "x = 1\ny=2", "new_string": "x=1\ny=3"}),
+    ]
+    talk = await start(
+        [*edits, say("ok"), say("ok")],
+        config={"hooks": {"PostToolUse": [claude_hook(kit.script('sed -i "s/x=1/x = 1/" a.py'), "Edit|Write")]}},
+        yes=True,
+    )
+    await talk.say("go")
+    assert file.read_text() == "x = 1\ny=3\n"
+    for request in talk.server.requests[1:3]:
+        assert f"[A hook changed {file}. The difference:" in str(request.json["messages"][-1])
+    assert await talk.client.submit(Rewind((await talk.client.snapshot()).prompts[-1].id))
+    assert not file.exists()
 
 
 @pytest.mark.parametrize("guarded", ["", "second.txt"])

@@ -190,6 +190,7 @@ class AgentRuntime:
                 *(() if reviewer is None else (reviewer.follow_call,)),
             ),
             apply=self._parts.work.checkpoints.apply_view,
+            follow=self._follow_change,
         )
         return CallDeps(
             registry=self.registry,
@@ -315,6 +316,11 @@ class AgentRuntime:
         history = parts.core.recorder.state.get_thread(self._agent).build_history()
         notes = await parts.answering.templates.find_notes(paths, self.workspace.root, history)
         return [parts.permissions.redact(note).text for note in notes]
+
+    def _follow_change(self, place: ResolvedPath, cwd: str) -> str:
+        from odin.tools.staleness import follow_change
+
+        return follow_change(self.seen.files, place, cwd)
 
     def _take_late_warning(self) -> str:
         """Return a warning about protected files that background processes changed since the last one, or ""."""

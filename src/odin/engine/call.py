@@ -217,6 +217,10 @@ ApplyStep = Callable[[str, str, ViewLayer, Sequence[FileEffect]], Awaitable["App
 """Makes effects of a command real, and records them for undo. Takes the ids of the call and the agent."""
 
 
+FollowStep = Callable[[ResolvedPath, str], str]
+"""Tells the model how a hook has changed a file that a call in this folder wrote; "" if it has not."""
+
+
 class CallSteps(Struct, frozen=True):
     """Steps the application adds around every call."""
 
@@ -224,6 +228,7 @@ class CallSteps(Struct, frozen=True):
     around: AroundStep = lambda tool, args, context: nullcontext()
     after: Sequence[AfterStep] = ()
     apply: ApplyStep | None = None
+    follow: FollowStep = lambda place, cwd: ""
 
 
 PreviewCall = Callable[[Any, tuple[ResolvedPath, ...]], Awaitable[str]]

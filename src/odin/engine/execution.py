@@ -364,6 +364,7 @@ class CallExecutor:
         self.emit(ToolStarted(call.id, call.tool.name, call.request.args, self._deps.clean(title)))
         call = replace(call, stage="running")
         run = run or ToolRun()
+        context: ToolContext | None = None
         try:
             try:
                 call, context, raw = await self._run_until_settled(call, run)
@@ -377,8 +378,10 @@ class CallExecutor:
             run.is_shown = False
             call = replace(call, stage="finished", output=output, duration_ms=run.stop_clock())
             # A hook can replace the output; a deny is added to it as an objection.
-            effect = await self._fire_hook("PostToolUse", call, output)
+            effect, changes = await self._fire_after(call, context, output)
             output = _replace_output(output, effect)
+            if changes:
+                output = replace(output, text="\n\n".join((output.text, *changes)))
             if effect.decision == "deny" and effect.message:
                 output = replace(output, text=f"{output.text}\n\n[A hook objects: {effect.message}]")
         except asyncio.CancelledError:
@@ -390,6 +393,22 @@ class CallExecutor:
         finally:
             run.is_shown = False
         return replace(call, output=output, stops_turn=run.stops_turn)
+
+    async def _fire_after(
+        self, call: Call, context: ToolContext | None, output: ToolOutput
+    ) -> tuple[HookEffect, list[str]]:
+        """Run the PostToolUse hooks. Return their effect, and what they changed in files of the call, for the model.
+
+        That belongs to the call: it can be undone, and the model may edit the file again, as after a formatter.
+        """
+        is_edit = call.tool.kind == "edit" and not output.is_error and bool(call.target.resolved)
+        if context is None or not is_edit or not self._deps.hooks.has_hook_for("PostToolUse", call.tool.name):
+            return await self._fire_hook("PostToolUse", call, output), []
+        steps = self._deps.steps
+        async with steps.around(call.tool, call.args, context):
+            effect = await self._fire_hook("PostToolUse", call, output)
+        found = [await asyncio.to_thread(steps.follow, place, context.cwd) for place in call.target.resolved]
+        return effect, list(filter(None, found))
 
     async def run_tool(
         self,

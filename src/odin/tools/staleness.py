@@ -105,6 +105,27 @@ def remember_write(
     files.record_write(target, take_fingerprint(data, info, lines=lines, valid=style.valid), text=text)
 
 
+def follow_change(files: FileCache, place: ResolvedPath, cwd: str) -> str:
+    """Return how a file differs from what the agent wrote, for the model, and record that it knows that; "" if not.
+
+    What is too much to show it must read.
+    """
+    entry = files.find(place.path)
+    try:
+        file, info = open_regular(place, cwd)
+        with file:
+            data = read_whole(file, info)
+    except (Refusal, OSError):  # the next call that needs it says why
+        return ""
+    if entry is None or data is None or files.compare(place.path, hash_bytes(data)) != "changed":
+        return ""
+    decoded, drift = decode(data), describe_drift(files, place.path, data)
+    if decoded is not None and entry.whole and len(drift) < _DIFF_CHARS:
+        remember_write(files, place.path, data, info, decoded, decoded.text)
+        return f"[A hook changed {place.shown}.{drift}]"
+    return f"[A hook changed {place.shown}. Read it again before you edit it.]"
+
+
 def confirm_lines(files: FileCache, source: SearchSource, hits: Iterable[LineHit], line_chars: int) -> set[str]:
     """Record shown lines as read. Return the paths to show of files that do not contain their lines (any more).
 
