@@ -15,6 +15,8 @@ from odin.config.paths import make_environment
 from odin.session.store import make_project_key
 from tests.conftest import RunHere
 
+pytestmark = pytest.mark.slow  # git makes a worktree for each
+
 
 def run_git(folder: Path, *args: str) -> str:
     named = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")

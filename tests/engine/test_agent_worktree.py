@@ -17,6 +17,8 @@ from odin.core.errors import UsageError
 from . import tree as trees_kit
 from .tree import read_tree
 
+pytestmark = pytest.mark.slow  # git makes a worktree for each
+
 
 def git(folder: Path, *args: str) -> str:
     return trees_kit.git(folder, "-c", "user.name=a", "-c", "user.email=a@b.c", *args)

@@ -19,6 +19,8 @@ from odin.testing import Turn, call, say
 from .conftest import Start, Talk
 from .test_team import TeamScript, complete, delegate, mail_in, settle
 
+pytestmark = pytest.mark.slow  # git makes a worktree for each
+
 TYPES = json.dumps({"iso": {"description": "works apart", "prompt": "Work.", "isolation": "worktree"}})
 
 
