@@ -34,10 +34,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "engine", "compaction", "checkpoints", "mcp", "lsp", "version",
     },
     "host": {"core", "config", "app", "context", "engine", "models", "session", "tools"},
+    "remote": {"core", "version"},
+    "server": {"core", "config", "app", "engine", "host", "remote", "session", "version"},
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
         "core", "config", "providers", "models", "policy", "hooks", "sandbox", "session", "tools", "engine",
-        "checkpoints", "app", "host", "mcp", "replay", "ui", "version", "context.markdown_folder",
+        "checkpoints", "app", "host", "mcp", "remote", "replay", "server", "ui", "version", "context.markdown_folder",
     },
     "api": {"core", "config", "app", "host", "ui", "policy.modes"},
     "code_cache": set(),
@@ -48,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }  # fmt: skip
 """What each package may import besides itself. `policy.modes` allows that module only."""
 
-LAZY_PACKAGES = {"models", "mcp", "app", "host", "replay", "commands", "api", "entry", "__init__"}
+LAZY_PACKAGES = {"models", "mcp", "app", "host", "server", "replay", "commands", "api", "entry", "__init__"}
 """Packages that may import others inside functions to keep start-up fast. The rest import only their own parts late."""
 
 SLOW_MODULES = {

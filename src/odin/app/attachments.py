@@ -1,7 +1,8 @@
 """Reads the attachments of a prompt with the limits, rules and cache of the Read tool.
 
-Files that the user names may be outside the project. Files that rules deny, and files that usually hold secrets, are
-left out with a warning, so that the user does not send them by accident.
+Files that the user names may be outside the project, unless a client sends the prompt that may not approve. Files that
+rules deny, and files that usually hold secrets, are left out with a warning, so that the user does not send them by
+accident.
 """
 
 import asyncio
@@ -93,7 +94,7 @@ class AttachmentReader:
     def _find_resources(self, prompt: Prompt) -> list[tuple[str, str]]:
         """Return the server and the URI of each resource that a prompt mentions."""
         source = self._deps.resources
-        if source is None or "@" not in prompt.text:
+        if source is None or "@" not in prompt.text or prompt.source == "channel":
             return []
         from odin.tools.mentions import find_mentions
 
@@ -124,7 +125,7 @@ class AttachmentReader:
 
         images = [item for item in prompt.attachments if has_image_data(item)]
         check_images(
-            (item for item in self._find_attachments(prompt) if not self._evaluate(item, prompt.mode)[1]), len(images)
+            (item for item in self._find_attachments(prompt) if not self._evaluate(item, prompt)[1]), len(images)
         )
         for item in images:
             validate_image(item.data, Path(item.path).name or "The clipboard")
@@ -140,7 +141,7 @@ class AttachmentReader:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 for item in items:
-                    await self._add_item(item, mode, batch)
+                    await self._add_item(item, structs.replace(prompt, mode=mode), batch)
                 for name, uri in resources:
                     await self._add_resource(name, uri, batch)
         except TimeoutError:
@@ -167,8 +168,8 @@ class AttachmentReader:
         warnings, attached = tuple(batch.warnings), tuple(batch.attached)
         return AttachedContent(tuple(batch.notes), tuple(batch.images), warnings, files, attached)
 
-    async def _add_item(self, item: Attachment, mode: Mode, batch: "_AttachmentBatch") -> None:
-        target, why = self._evaluate(item, mode)
+    async def _add_item(self, item: Attachment, prompt: Prompt, batch: "_AttachmentBatch") -> None:
+        target, why = self._evaluate(item, prompt)
         if why:
             batch.skip(_get_name(item), why)
             return
@@ -177,7 +178,7 @@ class AttachmentReader:
             return
         journal = CacheJournal()
         with record_into(journal):
-            output = await self._read_item(item, target, mode)
+            output = await self._read_item(item, target, prompt.mode)
         if output.is_error:
             batch.skip(_get_name(item), output.text)
         elif len(output.images) + len(batch.images) > MAX_IMAGES:
@@ -234,14 +235,14 @@ class AttachmentReader:
         args = ReadArgs(item.path, item.first or None, count)
         return await ReadTool(deps.files, FormatReader(deps.folder, deps.runner)).run(args, ctx)
 
-    def _evaluate(self, item: Attachment, mode: Mode) -> tuple[Target, str]:
+    def _evaluate(self, item: Attachment, prompt: Prompt) -> tuple[Target, str]:
         """Return the resolved path to read, and why the attachment is not sent, or ""."""
         policy = self._deps.policy()
         target = policy.resolve(Target(paths=(item.path,)))
-        decision = policy.evaluate("Read", "read", target, mode)
+        decision = policy.evaluate("Read", "read", target, prompt.mode)
         if decision.action == "allow":
             return target, ""
-        if decision.action == "ask" and decision.rule == _OUTSIDE_PROJECT:
+        if decision.action == "ask" and decision.rule == _OUTSIDE_PROJECT and prompt.source != "channel":
             named_outside = not contains(policy.root, target.resolved[0].shown)
             return target, "" if named_outside else f"{decision.reason} {_LINK_HINT}"
         return target, f"{decision.reason} {_SECRET_HINT}" if decision.action == "ask" else decision.reason

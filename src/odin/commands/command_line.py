@@ -90,6 +90,7 @@ commands:
   odin provider          list, add or remove model servers by their URL
   odin mcp               list, add or remove MCP servers; serve Odin as one
   odin resume [ID]       same as --resume
+  odin attach ID|URL     watch and steer a session that is open elsewhere
   odin headless          same as -p --input-format stream-json --output-format stream-json
   odin migrate           import servers, rules, keys, sessions, ... of other agents
   odin import FILE       import an exported session or a transcript of another agent
@@ -302,6 +303,7 @@ def _add_session_flags(add: _AddFlag) -> None:
         dest="continue_last",
         help="continue the latest session of this project",
     )
+    add("--no-attach", action="store_true", help="refuse a session that another process has open")
     add("--fork-session", action="store_true", help="with --resume or --continue: continue in a copy")
     add("--at", default="", metavar="N|ID", help="with --fork-session: copy up to before the Nth last prompt")
     add("--session-id", default="", metavar="ID", help="ID for the new session")

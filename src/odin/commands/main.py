@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from odin.commands.command_line import (
-    CLOSE_TIMEOUT_S,
     PICK_SESSION,
     REPORTED_FLAGS,
-    SHUTDOWN_TIMEOUT,
     build_parser,
     extract_folder_flags,
     split_list,
@@ -301,15 +299,15 @@ def _read_schema(given: str) -> dict[str, Any]:
 
 
 async def _print_answer(args: argparse.Namespace, options: Options, text: str) -> int:
-    from odin.host.manager import SessionManager
+    from odin.commands.attach import open_client
     from odin.ui.print import run_json, run_text
 
     terminal = _find_terminal()
     import msgspec
 
-    client = await SessionManager().open(msgspec.structs.replace(options, can_ask=terminal is not None, headless=True))
+    options = msgspec.structs.replace(options, can_ask=terminal is not None, headless=True)
     show = run_json if args.output_format == "json" else run_text
-    try:
+    async with open_client(options, attach=not args.no_attach) as client:
         await _check_command(client, args.prompt or "")
         mode = await _resolve_mode(args, client)
         prompt = Prompt(_make_prompt_id(), text, mode, output_schema=options.output_schema)
@@ -322,20 +320,17 @@ async def _print_answer(args: argparse.Namespace, options: Options, text: str) -
             verbose=args.verbose,
             owns_process=True,
         )
-    finally:
-        await client.close()
 
 
 async def _run_json_stream(args: argparse.Namespace, options: Options, reading: bool, text: str) -> int:
     import msgspec
 
-    from odin.host.manager import SessionManager
+    from odin.commands.attach import open_client
     from odin.ui.pipes import read_lines
     from odin.ui.stream_json.protocol import run_stream_json
 
-    can_ask = options.can_ask and reading
-    client = await SessionManager().open(msgspec.structs.replace(options, can_ask=can_ask, headless=True))
-    try:
+    options = msgspec.structs.replace(options, can_ask=options.can_ask and reading, headless=True)
+    async with open_client(options, attach=not args.no_attach) as client:
         await _check_command(client, args.prompt or "")
         mode = await _resolve_mode(args, client)
         return await run_stream_json(
@@ -349,8 +344,6 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
             output_schema=options.output_schema,
             owns_process=True,
         )
-    finally:
-        await client.close()
 
 
 async def _check_command(client: Any, prompt: str) -> None:
@@ -367,7 +360,7 @@ async def _check_command(client: Any, prompt: str) -> None:
 
 
 async def _resolve_mode(args: argparse.Namespace, client: Any) -> Mode:
-    return parse_mode(args.mode) if args.mode else client.get_default_mode()
+    return parse_mode(args.mode) if args.mode else (await client.get_info()).mode
 
 
 def _make_prompt_id() -> str:
@@ -401,7 +394,7 @@ def _run_interactive(args: argparse.Namespace, options: Options) -> int:
         return asyncio.run(_run_plain(args, options, settings))
     from odin.commands.tui import run_tui
 
-    return asyncio.run(run_tui(options, settings, first=args.prompt or "", mode=args.mode))
+    return asyncio.run(run_tui(options, settings, first=args.prompt or "", mode=args.mode, attach=not args.no_attach))
 
 
 def _is_plain(args: argparse.Namespace, settings: TuiSettings) -> bool:
@@ -415,18 +408,12 @@ def _is_plain(args: argparse.Namespace, settings: TuiSettings) -> bool:
 async def _run_plain(args: argparse.Namespace, options: Options, settings: TuiSettings) -> int:
     import msgspec
 
-    from odin.host.workspace_sessions import open_workspace_sessions
+    from odin.commands.attach import open_sessions
     from odin.ui.plain.repl import run_plain
 
-    sessions = await open_workspace_sessions(msgspec.structs.replace(options, can_ask=True))
-    try:
+    async with open_sessions(msgspec.structs.replace(options, can_ask=True), attach=not args.no_attach) as sessions:
         mode = await _resolve_mode(args, sessions.client)
         return await run_plain(sessions, first=args.prompt or "", mode=mode, draft=sessions.draft, settings=settings)
-    finally:
-        try:
-            await asyncio.wait_for(sessions.close(), CLOSE_TIMEOUT_S)
-        except TimeoutError:
-            write_message(SHUTDOWN_TIMEOUT)
 
 
 def _discard_stdout() -> None:

@@ -5,13 +5,14 @@ import gc
 import importlib
 import os
 import sys
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from odin.commands.command_line import CLOSE_TIMEOUT_S, SHUTDOWN_TIMEOUT, write_message
+from odin.commands.command_line import write_message
 from odin.config import Options
 from odin.core.errors import OdinError
 from odin.core.event_values import Mode
@@ -24,8 +25,8 @@ from odin.ui.tui.palette import make_palette
 from odin.ui.tui.terminal_driver import OdinDriver, Terminal
 
 if TYPE_CHECKING:
+    from odin.core.client import Sessions
     from odin.core.setup import Setup, TrustGate
-    from odin.host.workspace_sessions import WorkspaceSessions
     from odin.models.onboarding import Onboarding
 
 
@@ -62,12 +63,12 @@ async def run_app(
     return AppResult(code if code is not None else 1, session, app.failure)
 
 
-async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: str) -> int:
+async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: str, attach: bool = True) -> int:
     """Run the app and return the exit code.
 
     The session is opened after the first frame is drawn, and closed after the terminal is restored.
     """
-    opened: list[WorkspaceSessions] = []
+    opened = AsyncExitStack()
     setups: list[Onboarding] = []
 
     def setup() -> "Setup":
@@ -76,16 +77,14 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
         setups.append(Onboarding(options))
         return setups[-1]
 
-    async def connect() -> "WorkspaceSessions":
-        module = await asyncio.to_thread(importlib.import_module, "odin.host.workspace_sessions")
+    async def connect() -> "Sessions":
+        module = await asyncio.to_thread(importlib.import_module, "odin.commands.attach")
         from odin.app.crash_log import log_unhandled_errors
 
         log_unhandled_errors(asyncio.get_running_loop(), os.environ)
         model = setups[-1].model if setups else options.model
-        sessions: WorkspaceSessions = await module.open_workspace_sessions(
-            msgspec.structs.replace(options, can_ask=True, model=model)
-        )
-        opened.append(sessions)
+        options_now = msgspec.structs.replace(options, can_ask=True, model=model)
+        sessions: Sessions = await opened.enter_async_context(module.open_sessions(options_now, attach=attach))
         # Freeze everything allocated so far and make later collections rare: a full one takes longer than two frames.
         gc.freeze()
         gc.set_threshold(4_000, 6, 200)
@@ -101,11 +100,7 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
             trust=None if options.trust else partial(_check_trust, options.cwd),
         )
     finally:
-        for sessions in opened:
-            try:
-                await asyncio.wait_for(sessions.close(), CLOSE_TIMEOUT_S)
-            except TimeoutError:
-                write_message(SHUTDOWN_TIMEOUT)
+        await opened.aclose()
         ignore_signals()
     failure = result.failure
     if failure is None:

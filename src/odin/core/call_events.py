@@ -336,7 +336,10 @@ class PermissionAsked(Event, frozen=True):
 
 
 class PermissionAnswered(Event, frozen=True):
-    """The answer to a request. `args` are the edited arguments, if any; `rule` is saved for the scope `remember`."""
+    """The answer to a request. `args` are the edited arguments, if any; `rule` is saved for the scope `remember`.
+
+    `client` names the remote client from which the user answered; so it does for questions and plans.
+    """
 
     ask_id: str
     call_id: str
@@ -347,6 +350,7 @@ class PermissionAnswered(Event, frozen=True):
     summary: str = ""
     rule: str = ""
     remember: RememberScope | None = None
+    client: str = ""
 
 
 class RuleAdded(Event, frozen=True):
@@ -393,6 +397,7 @@ class QuestionsAnswered(Event, frozen=True):
     answers: tuple[tuple[str, ...], ...] = ()
     cancelled: bool = False
     by: str = "user"
+    client: str = ""
 
 
 class PlanAsked(Event, frozen=True):
@@ -423,6 +428,7 @@ class PlanAnswered(Event, frozen=True):
     role: str = ""
     text: str = ""
     by: str = "user"
+    client: str = ""
 
 
 AskEvent = PermissionAsked | QuestionsAsked | PlanAsked

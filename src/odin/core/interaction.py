@@ -521,9 +521,11 @@ def record_answer(asked: AskEvent, answer: Answer) -> AnswerEvent:
     """Return the event that records an answer."""
     ask_id, call_id = asked.ask_id, asked.call_id
     if isinstance(asked, QuestionsAsked):
-        return QuestionsAnswered(ask_id, call_id, answer.answers, answer.choice == "cancel", answer.by)
+        return QuestionsAnswered(ask_id, call_id, answer.answers, answer.choice == "cancel", answer.by, answer.client)
     if isinstance(asked, PlanAsked):
         key, role, by = answer.plan_decision, answer.role, answer.by
-        return PlanAnswered(ask_id, call_id, key, answer.text, role, answer.plan, by)
-    allow, rule, scope = answer.allow, answer.rule, answer.scope
-    return PermissionAnswered(ask_id, call_id, allow, answer.by, answer.text, answer.args, answer.summary, rule, scope)
+        return PlanAnswered(ask_id, call_id, key, answer.text, role, answer.plan, by, answer.client)
+    allow, text, summary, rule = answer.allow, answer.text, answer.summary, answer.rule
+    return PermissionAnswered(
+        ask_id, call_id, allow, answer.by, text, answer.args, summary, rule, answer.scope, answer.client
+    )

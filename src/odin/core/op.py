@@ -167,7 +167,8 @@ class Answer(Struct, frozen=True, tag=True, omit_defaults=True):
     again; `summary` says what was changed. `rule` is one of the offered rules or another one; with a `scope` it is
     saved, to allow or to deny. `permission_mode` is one of the offered modes. `answers` has the chosen labels or typed
     text for each question; an empty one means the default. `plan` replaces the text of a plan, and `role`, one of those
-    offered, carries it out. `interrupt` also stops the turn, as the choice `stop` does. `by` names who answered.
+    offered, carries it out. `interrupt` also stops the turn, as the choice `stop` does. `by` says who answered, and
+    `client` names the remote client of the user.
     """
 
     id: str
@@ -183,6 +184,7 @@ class Answer(Struct, frozen=True, tag=True, omit_defaults=True):
     role: str = ""
     interrupt: bool = False
     by: str = "user"
+    client: str = ""
 
     @property
     def allow(self) -> bool:

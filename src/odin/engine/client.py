@@ -326,9 +326,11 @@ class LocalClient:
     def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
         live = self._subscribe(durable=True, size=1024, whole=after is not None)
         seq = self._recorder.state.seq
-        if after is None or after >= seq:
+        now = self._recorder.bus.live.list_current()
+        if after is None or (after >= seq and not now):
             return live
-        return replay_log(self._deps.surroundings.read_past(), after, seq, live)
+        past = self._deps.surroundings.read_past() if after < seq else iter(())
+        return replay_log(past, after, seq, now, live)
 
     def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
         return stream_named(self._subscribe(durable=True, size=1024, names=validate_names(names)))

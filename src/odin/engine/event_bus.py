@@ -6,7 +6,7 @@ the events.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -62,6 +62,7 @@ from odin.core.event import (
     TurnStarted,
     Warned,
 )
+from odin.core.live_events import LiveEvents
 from odin.core.op import (
     AddContext,
     AddMessage,
@@ -375,6 +376,7 @@ async def stream_named(subscription: Subscription) -> AsyncIterator[tuple[str, E
 
 class EventBus:
     def __init__(self) -> None:
+        self.live = LiveEvents()
         self._subscriptions: list[Subscription] = []
         self._observers: list[Callable[[ActivityChanged], None]] = []
 
@@ -403,6 +405,7 @@ class EventBus:
 
     def publish(self, envelope: Envelope, *, past: bool = False) -> None:
         """Give the event to its subscribers; if `past`, only to those of the whole log."""
+        self.live.apply(envelope)
         if self._observers and isinstance(envelope.event, ActivityChanged):
             for observer in tuple(self._observers):
                 try:
@@ -422,14 +425,18 @@ class EventBus:
             subscription.close()
 
 
-async def replay_log(past: Iterator[Envelope], after: int, until: int, live: Subscription) -> AsyncIterator[Envelope]:
-    """Yield the events of a log after one number and up to another, then the live ones."""
+async def replay_log(
+    past: Iterator[Envelope], after: int, until: int, now: Sequence[Envelope], live: Subscription
+) -> AsyncIterator[Envelope]:
+    """Yield the events of a log after one number and up to another, what is going on `now`, then the live ones."""
     try:
         time_slice = TimeSlice()
         for envelope in past:
             if after < envelope.seq <= until:
                 yield envelope
             await time_slice.maybe_yield()
+        for envelope in now:
+            yield envelope
         async for envelope in live:
             yield envelope
     finally:

@@ -67,6 +67,11 @@ class WorkspaceSessions:
     def client(self) -> Client:
         return self._client
 
+    def copy(self) -> "WorkspaceSessions":
+        """Return the same with a client of its own, which may watch and can switch to another session."""
+        client = self._client.session.attach(answers=False)
+        return WorkspaceSessions(self._manager, self._store, self._options, self._environment, client)
+
     async def open_new(self) -> Client:
         return await self._open_fresh()
 
@@ -77,6 +82,9 @@ class WorkspaceSessions:
             options = replace(options, role=role) if role else options
             opened = replace(await open_log(self._store, options, self._cwd), source="clear")
             return await self._switch("new", options, opened)
+
+    async def find(self, name: str) -> str:
+        return await asyncio.to_thread(self._store.find, name)
 
     async def resume(self, session: str) -> Client:
         async with self._switch_lock:
@@ -213,7 +221,7 @@ class WorkspaceSessions:
         return entered
 
 
-async def open_workspace_sessions(options: Options) -> WorkspaceSessions:
+async def open_workspace_sessions(options: Options, manager: SessionManager | None = None) -> WorkspaceSessions:
     """Open a session for a front end that switches between sessions.
 
     On a first run Odin connects to no server before the user has been asked.
@@ -221,7 +229,7 @@ async def open_workspace_sessions(options: Options) -> WorkspaceSessions:
     workspace = make_workspace(options)
     if is_first_run(workspace.env, options):
         options = replace(options, reach_out=False)
-    manager = SessionManager()
+    manager = manager or SessionManager()
     opened = await open_log(workspace.store, options, workspace.environment.cwd)
     client = await manager.open(options, opened=opened)
     sessions = WorkspaceSessions(manager, workspace.store, options, workspace.environment, client)

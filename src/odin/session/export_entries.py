@@ -324,7 +324,8 @@ def _describe_event(event: AnyEvent) -> tuple[str, str]:
             return f"Used the skill {event.name}.", ""
         case PermissionAnswered():
             reason = f": {event.reason}" if event.reason else "."
-            return f"{'Allowed' if event.allowed else 'Denied'} by {event.by}{reason}", ""
+            by = f"{event.by} from {event.client}" if event.client else event.by
+            return f"{'Allowed' if event.allowed else 'Denied'} by {by}{reason}", ""
         case QuestionsAnswered():
             answers = "; ".join(", ".join(answer) for answer in event.answers)
             return "The questions were not answered." if event.cancelled else f"Answered: {answers}.", ""

@@ -65,10 +65,12 @@ def describe_answer_elsewhere(answered: AnswerEvent) -> str:
     if answered.by in ("interrupt", "shutdown", "timeout", "steer"):
         return ""
     if not isinstance(answered, PermissionAnswered):
-        return "This was answered elsewhere."
+        return f"This was answered from {escape_hidden(answered.client) or 'elsewhere'}."
     decision = "allowed" if answered.allowed else "denied"
     if answered.by == "rule":
         return f"A rule has {decision} this."
+    if answered.client:
+        return f"This was {decision} from {escape_hidden(answered.client)}."
     return f"This was answered elsewhere: {decision} by {escape_hidden(answered.by)}."
 
 

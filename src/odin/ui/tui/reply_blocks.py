@@ -138,6 +138,7 @@ class CallBlocks:
                 )
                 if isinstance(event, PermissionAnswered) and not event.allowed:
                     denied = "denied by you" if event.by == "user" else f"denied by {event.by}"
+                    denied += f" from {event.client}" if event.client else ""
                     block.explanation = f"{denied}: {event.reason}" if event.reason else denied
                 self._blocks.touch(block)
             case HookRan():

@@ -1,0 +1,318 @@
+"""A client of a session elsewhere: the `Client` protocol over HTTP.
+
+A stream of events goes on after a broken connection where it stopped: durable events come once, in order, and the text
+of a reply that streams is started again. An op is repeated with the same id until the server has answered it.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from odin.core.call_events import ActivityChanged, ReplyRolledBack
+from odin.core.client import (
+    AgentSummary,
+    AvailableModel,
+    ContextReport,
+    CustomCommand,
+    LoopStatus,
+    MemoryFile,
+    ProcessOutput,
+    ProcessRecord,
+    RewindPlan,
+    ServerScope,
+    SessionInfo,
+    Snapshot,
+)
+from odin.core.errors import UsageError
+from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted, Warned
+from odin.core.live_events import LiveEvents
+from odin.core.op import Op, Rewind
+from odin.core.policy import CallbackHook, RuleLine, ServerExchange
+from odin.core.tool import Tool
+from odin.remote.connection import Connection, ConnectionLost
+from odin.remote.protocol import (
+    AgentNamed,
+    EventsFrom,
+    OpRequest,
+    ProcessNamed,
+    ServersAsked,
+    StatusFacts,
+    Words,
+)
+
+_PAUSES_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Before each attempt to connect again; the last one is repeated."""
+
+_GIVE_UP_S = 600.0
+_GIVE_UP_LOCAL_S = 3.0
+"""How long it is tried: the process that has a session open is gone if its socket does not answer."""
+
+_OP_S = 30.0
+_READY_S = 10.0
+_QUEUE = 1000
+
+_decoder = msgspec.json.Decoder(Envelope)
+
+
+class RemoteClient:
+    def __init__(self, connection: Connection, session: str, *, sleep: Callable[[float], Any] = asyncio.sleep) -> None:
+        self.connection = connection
+        self.session = session
+        self._sleep = sleep
+        self._streams: set[EventStream] = set()
+        self._observer: Callable[[ActivityChanged], None] | None = None
+        self._turn = ""
+
+    async def submit(self, op: Op) -> bool:
+        for stream in tuple(self._streams):  # what the op causes is in the streams that were asked for before
+            await stream.wait_until_open()
+        run, request = self.connection.run, OpRequest(os.urandom(8).hex(), op, self._turn)
+        loop = asyncio.get_running_loop()
+        deadline, attempt = loop.time() + _OP_S, 0
+        while True:
+            try:
+                return (await self.connection.call("ops", self.session, body=request, run=run)).done
+            except ConnectionLost:
+                if loop.time() > deadline:
+                    raise
+                run = run or self.connection.run
+            await self._sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
+            attempt += 1
+
+    def set_answering(self, answers: bool, reason: str = "") -> None:
+        """The token decides who may answer."""
+
+    # --- streams ---
+
+    def stream_events(self, after: int | None = None) -> "EventStream":
+        stream = EventStream(self.connection, self.session, after, self._handle_event, self._streams, self._sleep)
+        self._streams.add(stream)
+        return stream
+
+    def _handle_event(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if not envelope.agent and isinstance(event, TurnStarted | TurnEnded):
+            self._turn = event.id if isinstance(event, TurnStarted) else ""
+        if self._observer is not None and isinstance(event, ActivityChanged):
+            self._observer(replace(event, agent=envelope.agent or "main"))
+
+    def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
+        raise UsageError("A remote session does not stream events by name.", "Use stream_events.")
+
+    async def stream_snapshots(self) -> AsyncIterator[Snapshot]:
+        events = self.stream_events()
+        try:
+            shot = await self.snapshot()
+            yield shot
+            async for envelope in events:
+                if envelope.event.durable and envelope.seq > shot.seq:
+                    shot = await self.snapshot()
+                    yield shot
+        finally:
+            events.close()
+
+    def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
+        """Call this function for the activities in the streams of this client."""
+        self._observer = observer
+
+    # --- queries ---
+
+    async def _ask(self, name: str, *, query: Any = None, body: Any = None) -> Any:
+        return await self.connection.call(name, self.session, query=query, body=body)
+
+    async def snapshot(self) -> Snapshot:
+        return await self._ask("snapshot")
+
+    async def get_info(self) -> SessionInfo:
+        return await self._ask("info")
+
+    async def report_context(self) -> ContextReport:
+        return await self._ask("context")
+
+    async def read_status_line(self, facts: dict[str, Any]) -> str:
+        return await self._ask("status", body=StatusFacts(facts))
+
+    async def list_rules(self) -> tuple[RuleLine, ...]:
+        return await self._ask("rules")
+
+    async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
+        return await self._ask("models", query=ServersAsked(servers))
+
+    async def list_commands(self) -> tuple[CustomCommand, ...]:
+        return await self._ask("commands")
+
+    async def list_agents(self) -> tuple[AgentSummary, ...]:
+        return await self._ask("agents")
+
+    async def read_memory(self) -> tuple[MemoryFile, ...]:
+        return await self._ask("memory")
+
+    async def list_processes(self) -> tuple[ProcessRecord, ...]:
+        return await self._ask("processes")
+
+    async def read_process(self, id: str, after: int = 0) -> ProcessOutput:
+        return await self._ask("process", query=ProcessNamed(id, after))
+
+    async def is_working(self) -> bool:
+        return await self._ask("working")
+
+    async def get_loop_status(self, agent: str = "") -> LoopStatus:
+        return await self._ask("loop", query=AgentNamed(agent))
+
+    async def plan_rewind(self, op: Rewind) -> RewindPlan:
+        return await self._ask("rewind", body=op)
+
+    async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
+        return await self._ask("files", query=Words(words, limit))
+
+    # --- what only a program in the process of the session can add ---
+
+    def add_hook(self, hook: CallbackHook) -> None:
+        raise UsageError("A callback hook cannot be added to a remote session.", "Configure it where the session runs.")
+
+    def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
+        raise UsageError("Tools cannot be added to a remote session.", "Use an MCP server where the session runs.")
+
+    def add_server(self, name: str, exchange: ServerExchange) -> None:
+        raise UsageError("A program's own MCP server cannot be connected to a remote session.")
+
+    async def close(self, timeout: float | None = None) -> bool:
+        """Leave the session, which goes on."""
+        for stream in tuple(self._streams):
+            stream.close()
+        return True
+
+
+class EventStream:
+    """The events of a session, over as many connections as it takes. Ends when the session is closed.
+
+    Raise ConnectionLost if the server cannot be reached any more, or what else it answers.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        session: str,
+        after: int | None,
+        observe: Callable[[Envelope], None],
+        streams: "set[EventStream]",
+        sleep: Callable[[float], Any],
+    ) -> None:
+        self._connection = connection
+        self._session = session
+        self._last = after
+        self._observe = observe
+        self._streams = streams
+        self._sleep = sleep
+        self._live = LiveEvents()
+        self._queue: asyncio.Queue[Envelope | Exception | None] = asyncio.Queue(_QUEUE)
+        self._is_open = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    async def wait_until_open(self) -> None:
+        """Return when the server has begun to collect events for it, or that has failed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_S):
+                await self._is_open.wait()
+
+    def __aiter__(self) -> AsyncIterator[Envelope]:
+        return self
+
+    async def __anext__(self) -> Envelope:
+        item = await self._queue.get()
+        if isinstance(item, Envelope):
+            return item
+        self._queue.put_nowait(None)
+        if item is None:
+            raise StopAsyncIteration
+        raise item
+
+    def close(self) -> None:
+        self._streams.discard(self)
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        ending: Exception | None = None
+        try:
+            await self._follow()
+        except Exception as error:  # the reader raises it
+            ending = error
+        finally:
+            self._is_open.set()
+            self._streams.discard(self)
+            while True:
+                with suppress(asyncio.QueueFull):
+                    self._queue.put_nowait(ending)
+                    break
+                await asyncio.sleep(0.05)
+
+    async def _follow(self) -> None:
+        """Read until the session is closed; connect again whenever the connection breaks."""
+        loop = asyncio.get_running_loop()
+        lost_at, attempt, is_told = 0.0, 0, False
+        limit = _GIVE_UP_LOCAL_S if self._connection.is_local else _GIVE_UP_S
+        while True:
+            try:
+                async with self._connection.stream("events", self._session, EventsFrom(self._last)) as parts:
+                    if is_told:
+                        await self._put(Warned(f"Connected to {self._connection.place} again.", "info"))
+                    lost_at, attempt, is_told = 0.0, 0, False
+                    if await self._read(parts):
+                        return
+            except ConnectionLost as error:
+                now = loop.time()
+                lost_at = lost_at or now
+                if now - lost_at > limit or (self._last is None and not self._is_open.is_set() and attempt > 2):
+                    raise
+                if attempt == len(_PAUSES_S) - 2 and not is_told:
+                    is_told = True
+                    await self._put(Warned(f"{error} Trying again."))
+            for agent in self._live.list_writing_agents():
+                await self._put(ReplyRolledBack("connection lost"), agent)
+            await self._sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
+            attempt += 1
+
+    async def _read(self, parts: AsyncIterator[bytes]) -> bool:
+        """Queue the events of one connection. Return True if the session was closed."""
+        buffer = b""
+        async for data in parts:
+            buffer += data
+            *events, buffer = buffer.split(b"\n\n")
+            for event in events:
+                fields = dict(line.split(b": ", 1) for line in event.split(b"\n") if b": " in line)
+                notice = fields.get(b"event", b"")
+                if notice == b"closed":
+                    return True
+                if notice == b"resync":
+                    return False
+                if notice == b"open":
+                    self._last = msgspec.json.decode(fields[b"data"])["seq"] if self._last is None else self._last
+                    self._is_open.set()
+                if not notice:
+                    await self._handle(_decoder.decode(fields[b"data"]))
+        return False
+
+    async def _handle(self, envelope: Envelope) -> None:
+        if envelope.event.durable:
+            if self._last is not None and envelope.seq <= self._last:
+                return
+            self._last = envelope.seq
+        self._observe(envelope)
+        self._live.apply(envelope)
+        await self._queue.put(envelope)
+
+    async def _put(self, event: AnyEvent, agent: str = "") -> None:
+        seq = -1 if self._last is None else self._last
+        envelope = Envelope(seq, self._get_time(), self._session, event, agent)
+        self._live.apply(envelope)
+        await self._queue.put(envelope)
+
+    def _get_time(self) -> float:
+        import time
+
+        return time.time()

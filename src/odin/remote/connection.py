@@ -1,0 +1,154 @@
+"""The connection to a server, or to the process that has a session open: calls the endpoints of the protocol."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from odin.core import errors
+from odin.core.errors import OdinError
+from odin.core.text import to_valid_unicode_all
+from odin.remote.protocol import ENDPOINTS, RUN_HEADER, VERSION_HEADER, Problem
+from odin.version import __version__
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+_CONNECT_S = 10.0
+_ANSWER_S = 60.0
+SILENCE_S = 30.0
+"""How long a stream may be silent; the server sends a heartbeat every ten seconds."""
+
+
+class ConnectionLost(OdinError):
+    """The server cannot be reached, or the connection to it broke."""
+
+
+class ServerProblem(OdinError):
+    """The server refused something for a reason that has no error class here."""
+
+
+class Connection:
+    """One server with the token for it. `place` names it for people. `run` is the name of the server's run, once known.
+
+    `socket` is the path of a Unix socket, used instead of the address in `url`. `resources` are closed with it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        socket: str = "",
+        place: str = "",
+        tls: "ssl.SSLContext | bool" = True,
+        resources: ExitStack | None = None,
+    ) -> None:
+        import httpx2
+
+        self.place = place or url
+        self.is_local = bool(socket)
+        self.run = ""
+        self._resources = resources or ExitStack()
+        self._httpx2 = httpx2
+        transport = httpx2.AsyncHTTPTransport(uds=socket, verify=False) if socket else None
+        self._http = httpx2.AsyncClient(
+            base_url=url,
+            headers={"authorization": f"Bearer {token}", VERSION_HEADER: __version__},
+            timeout=httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S),
+            transport=transport,
+            verify=tls if transport is None else False,
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=20.0),
+        )
+
+    async def call(self, name: str, session: str = "", *, query: Any = None, body: Any = None, run: str = "") -> Any:
+        """Return the result of an endpoint. Raise the error that the server reports, or ConnectionLost."""
+        endpoint = ENDPOINTS[name]
+        request = self._make_request(name, session, query, body, run)
+        try:
+            response = await self._http.send(request)
+        except self._httpx2.HTTPError as error:
+            raise self._make_lost(error) from error
+        self._check(response, response.content)
+        return None if endpoint.result is None else msgspec.json.decode(response.content, type=endpoint.result)
+
+    @asynccontextmanager
+    async def stream(self, name: str, session: str, query: Any) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Open the stream of an endpoint, and give its bytes. Raise as `call` does, also while they are read."""
+        request = self._make_request(name, session, query, None, "")
+        request.extensions["timeout"] = {"connect": _CONNECT_S, "read": SILENCE_S, "write": _ANSWER_S, "pool": None}
+        try:
+            response = await self._http.send(request, stream=True)
+        except self._httpx2.HTTPError as error:
+            raise self._make_lost(error) from error
+        try:
+            if response.status_code != 200:
+                self._check(response, await response.aread())
+            self._check(response, b"")
+            yield self._read(response)
+        finally:
+            await response.aclose()
+
+    async def _read(self, response: "httpx2.Response") -> AsyncIterator[bytes]:
+        try:
+            async for data in response.aiter_raw():
+                yield data
+        except self._httpx2.HTTPError as error:
+            raise self._make_lost(error) from error
+
+    def _make_request(self, name: str, session: str, query: Any, body: Any, run: str) -> "httpx2.Request":
+        endpoint = ENDPOINTS[name]
+        given: dict[str, Any] = {} if query is None else msgspec.to_builtins(query)
+        params = {key: value for key, value in given.items() if value not in (None, "", [])}
+        content = None
+        if body is not None:
+            try:
+                content = msgspec.json.encode(body)
+            except UnicodeEncodeError:
+                content = msgspec.json.encode(to_valid_unicode_all(msgspec.to_builtins(body)))
+        headers = {"content-type": "application/json"} if body is not None else {}
+        headers |= {RUN_HEADER: run} if run else {}
+        path = endpoint.path.replace("{session}", session)
+        return self._http.build_request(endpoint.method, path, params=params, content=content, headers=headers)
+
+    def _check(self, response: "httpx2.Response", content: bytes) -> None:
+        """Raise the error that a response reports. A server that is not Odin, or another version, is one, too."""
+        version = response.headers.get(VERSION_HEADER)
+        if version is None:
+            raise ConnectionLost(
+                f"{self.place} did not answer as an Odin server does (status {response.status_code}).",
+                "Check the address, and the proxy in front of it if there is one.",
+            )
+        if response.status_code != 426 and version != __version__:
+            raise ServerProblem(
+                f"{self.place} runs Odin {version}, this is {__version__}.", "Use the same version on both machines."
+            )
+        self.run = response.headers.get(RUN_HEADER, "")
+        if response.status_code >= 400:
+            try:
+                problem = msgspec.json.decode(content, type=Problem)
+            except msgspec.DecodeError:
+                problem = Problem(f"{self.place} answered with status {response.status_code}.")
+            raise make_error(problem)
+
+    def _make_lost(self, error: Exception) -> ConnectionLost:
+        what = str(error) or type(error).__name__
+        return ConnectionLost(f"{self.place} cannot be reached ({what}).", "Check that it runs, and try again.")
+
+    async def close(self) -> None:
+        with self._resources:
+            await asyncio.shield(self._http.aclose())
+
+
+def make_error(problem: Problem) -> OdinError:
+    """Return the error as the server raised it, of its class if that is made of a message and a hint."""
+    kind = getattr(errors, problem.kind, None)
+    if isinstance(kind, type) and issubclass(kind, OdinError):
+        error = kind.__new__(kind)
+        OdinError.__init__(error, problem.error, problem.hint)
+        return error
+    return ServerProblem(problem.error, problem.hint)

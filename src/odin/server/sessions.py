@@ -1,0 +1,270 @@
+"""The sessions that a server gives to its clients: opened on the first request, unloaded when nobody uses them."""
+
+import asyncio
+import os
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from odin.app.workspace import make_workspace
+from odin.config import Options
+from odin.core.client import Client, Sessions, SessionSummary
+from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionLocked, SessionNotFound, UsageError
+from odin.core.interaction import read_answer
+from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions, Op, Prompt
+from odin.core.path_names import contains
+from odin.engine.client import LocalClient
+from odin.host.manager import SessionManager
+from odin.host.stored_sessions import ProjectSessions
+from odin.host.workspace_sessions import WorkspaceSessions
+from odin.remote.protocol import TURN_OPS, Identity, NewSession, OpRequest, Receipt
+from odin.server.feed import Feed
+from odin.session.log import read_header
+
+_MAX_RECEIPTS = 1000
+
+
+class OpConflict(OdinError):
+    """An op contradicts what the session knows: its id was used for another one, or the server was restarted."""
+
+
+class SharedSessions(Sessions, Protocol):
+    """The sessions of a project, from one that several clients have open."""
+
+    def copy(self) -> "SharedSessions":
+        """Return the same with a client of its own, which can switch to another session."""
+        ...
+
+    async def find(self, name: str) -> str:
+        """Return the id of the session of the project with this name. Raise SessionNotFound."""
+        ...
+
+
+Connect = Callable[[Path, str], Awaitable[SharedSessions]]
+"""Attaches to a session that another process has open, given its log and id. Raises SessionLocked if it cannot."""
+
+
+class HostedSession:
+    """An open session with the events and receipts of its clients."""
+
+    def __init__(self, session: str, sessions: SharedSessions, feed: Feed, clock: Callable[[], float]) -> None:
+        self.id = session
+        self.sessions = sessions
+        self.client: Client = sessions.client
+        self.feed = feed
+        self.used_at = clock()
+        self._clock = clock
+        self._receipts: OrderedDict[str, tuple[bytes, asyncio.Task[Receipt]]] = OrderedDict()
+
+    def touch(self) -> None:
+        self.used_at = self._clock()
+
+    def watch(self, after: int | None, who: Identity, is_allowed: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Yield server-sent events, as `Feed.watch` does. While a client may approve, the session can ask."""
+        if who.right == "approve":
+            self.client.set_answering(True)
+        return self.feed.watch(after, is_allowed)
+
+    async def submit(self, request: OpRequest, who: Identity, is_same_run: bool | None) -> Receipt:
+        """Carry out an op once. A repeated request gets the first one's receipt, or its error.
+
+        `is_same_run`: the client has sent it to this run of the server for the first time; None: it does not say.
+        Raise OpConflict for an id that was used for another op, and for an op of an earlier run whose fate is unknown.
+        """
+        op, content = _attribute(request.op, who), msgspec.msgpack.encode((request.op, request.turn))
+        known = self._receipts.get(request.id)
+        if known is not None:
+            if known[0] != content:
+                raise OpConflict(f"The id {request.id!r} was used for another op.", "Use a new id for each op.")
+            return await asyncio.shield(known[1])
+        task = asyncio.create_task(self._carry_out(op, request.turn, is_same_run))
+        self._receipts[request.id] = content, task
+        while len(self._receipts) > _MAX_RECEIPTS and next(iter(self._receipts.values()))[1].done():
+            self._receipts.popitem(last=False)
+        return await asyncio.shield(task)
+
+    async def _carry_out(self, op: Op, turn: str, is_same_run: bool | None) -> Receipt:
+        if isinstance(op, Prompt) and is_same_run is not True:
+            # The log knows the prompts of earlier runs.
+            shot = await self.client.snapshot()
+            bodies = {item.id: item.body for item in (*shot.messages, *shot.queue)}
+            if (body := bodies.get(op.id)) is not None:
+                if body != op.body:
+                    raise OpConflict(f"The prompt {op.id!r} exists with another text.", "Use a new id for each prompt.")
+                return Receipt(True, shot.seq)
+        elif is_same_run is False:
+            raise OpConflict(
+                "The server was restarted, and whether this was carried out is not known.", "Look, and try again."
+            )
+        if turn and (type(op).__name__ in TURN_OPS or (isinstance(op, Prompt) and op.delivery == "steer")):
+            shot = await self.client.snapshot()
+            running = shot.messages[-1].id if shot.executing and shot.messages else ""
+            if running != turn and not isinstance(op, Prompt):
+                return Receipt(False, shot.seq)
+            if running != turn and isinstance(op, Prompt):
+                op = replace(op, delivery="queue")
+        if isinstance(op, Answer):
+            self.client.set_answering(True)
+        done = await self.client.submit(op)
+        return Receipt(done, self.feed.last_seq)
+
+    async def is_busy(self) -> bool:
+        """True while something is going on that closing the session would stop."""
+        shot = await self.client.snapshot()
+        if shot.executing or shot.team_working or shot.interactions or await self.client.is_working():
+            return True
+        return any(process.status == "running" for process in await self.client.list_processes())
+
+    async def close(self) -> None:
+        await self.feed.close()
+        with suppress(OdinError):
+            await self.client.close()
+
+
+def _attribute(op: Op, who: Identity) -> Op:
+    """Return the op as one of this client: a client speaks for its user, and for nobody else."""
+    if isinstance(op, AnswerPermission | AnswerQuestions | AnswerPlan):
+        op = read_answer(op)
+    if isinstance(op, Answer):
+        return replace(op, by="user", client=who.name)
+    if isinstance(op, Prompt):
+        return replace(op, source="user" if who.right == "approve" else "channel")
+    return op
+
+
+class HostedSessions:
+    """Opens the sessions of the projects below `roots`, and attaches to those that the manager has open.
+
+    With `answers` a session asks also while no client that may approve watches it: its questions wait. One that another
+    process has open is reached through `connect`. One that nobody uses for `idle_s` seconds,
+    and in which nothing goes on, is closed; the next request opens it again.
+    """
+
+    def __init__(
+        self,
+        manager: SessionManager,
+        options: Options,
+        roots: Sequence[str],
+        *,
+        idle_s: float,
+        answers: bool = True,
+        connect: Connect | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._manager = manager
+        self._options = replace(options, resume="", continue_last=False, fork=False, fork_at="", session_id="")
+        self._roots = tuple(map(os.path.realpath, roots))
+        self._idle_s = idle_s
+        self._answers = answers
+        self._connect = connect
+        self._clock = clock
+        self._hosted: dict[str, HostedSession] = {}
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._sweeper = asyncio.create_task(self._unload_unused())
+
+    async def get(self, session: str) -> HostedSession:
+        """Return an open session. Raise SessionNotFound for one that does not exist or is not below the roots."""
+        hosted = self._hosted.get(session)
+        if hosted is None or hosted.feed.is_over:
+            async with self._locks[session]:
+                hosted = self._hosted.get(session)
+                if hosted is not None and hosted.feed.is_over:
+                    await self._hosted.pop(session).close()
+                    hosted = None
+                if hosted is None:
+                    hosted = await self._serve(await self._open(session))
+        hosted.touch()
+        return hosted
+
+    async def _open(self, session: str) -> SharedSessions:
+        if self._manager.find(session) is not None:
+            return self._share(self._options, self._manager.attach(session, answers=self._answers))
+        log, cwd = self.locate(session)
+        options = replace(self._options, cwd=cwd, can_ask=self._answers)
+        try:
+            return self._share(options, await self._manager.open(replace(options, resume=session)))
+        except SessionLocked:
+            if self._connect is None:
+                raise
+            return await self._connect(log, session)
+
+    def _share(self, options: Options, client: LocalClient) -> WorkspaceSessions:
+        workspace = make_workspace(options)
+        return WorkspaceSessions(self._manager, workspace.store, options, workspace.environment, client)
+
+    async def _serve(self, sessions: SharedSessions) -> HostedSession:
+        shot = await sessions.client.snapshot()
+        hosted = HostedSession(shot.session, sessions, Feed(sessions.client, shot.seq), self._clock)
+        self._hosted[shot.session] = hosted
+        return hosted
+
+    def locate(self, session: str) -> tuple[Path, str]:
+        """Return the log and the folder of a stored session. Raise SessionNotFound unless it is below the roots."""
+        log = make_workspace(self._options).store.find_log(session)
+        if log is None or not self._is_below((header := read_header(log)).cwd):
+            raise SessionNotFound(f"There is no session {session} here.", "List the sessions to see which there are.")
+        return log, header.cwd
+
+    def _is_below(self, folder: str) -> bool:
+        return any(contains(root, os.path.realpath(folder)) for root in self._roots)
+
+    def list_all(self) -> tuple[SessionSummary, ...]:
+        """Return the stored sessions of the projects below the roots, newest first. Reads files."""
+        workspace = make_workspace(self._options)
+        stored = ProjectSessions(workspace.store, workspace.environment, everywhere=True)
+        return tuple(item for item in stored.list_sessions() if self._is_below(item.cwd))
+
+    async def create(self, asked: NewSession) -> str:
+        """Start a session and return its id. Raise UsageError if its folder is not below the roots."""
+        cwd = os.path.realpath(os.path.join(self._roots[0], asked.cwd))  # noqa: PTH118
+        if not self._is_below(cwd):
+            raise UsageError(f"{cwd} is not below a folder of this server.", f"Use one in {', '.join(self._roots)}.")
+        chosen = {name: value for name in ("role", "model", "permission_mode") if (value := getattr(asked, name))}
+        options = replace(self._options, cwd=cwd, can_ask=self._answers)
+        sessions = self._share(options, await self._manager.open(replace(options, **chosen)))
+        return (await self._serve(sessions)).id
+
+    async def derive(self, session: str, switch: Callable[[SharedSessions], Awaitable[object]]) -> str:
+        """Return the id of the session that a front end of this one would switch to. Both are open then."""
+        other = (await self.get(session)).sessions.copy()
+        await switch(other)
+        return (await self._serve(other)).id
+
+    async def delete(self, session: str) -> None:
+        """Delete a session of a project below the roots. Raise SessionBusy while it works, or has another client."""
+        hosted = self._hosted.get(session)
+        if hosted is not None:
+            if await hosted.is_busy():
+                raise SessionBusy("Interrupt it, then delete it.")
+            await self._hosted.pop(session).close()
+        if self._manager.find(session) is not None:
+            raise DeleteCurrentSession
+        self.locate(session)
+        await asyncio.to_thread(ProjectSessions(make_workspace(self._options).store).delete, session)
+
+    async def _unload_unused(self) -> None:
+        while True:
+            await asyncio.sleep(self._idle_s / 4)
+            for session, hosted in list(self._hosted.items()):
+                with suppress(OdinError):
+                    await self._unload(session, hosted)
+
+    async def _unload(self, session: str, hosted: HostedSession) -> None:
+        is_unused = not hosted.feed.watchers and self._clock() - hosted.used_at > self._idle_s
+        if hosted.feed.is_over or (is_unused and not await hosted.is_busy()):
+            async with self._locks[session]:
+                if hosted.feed.is_over or self._clock() - hosted.used_at > self._idle_s:
+                    self._hosted.pop(session, None)
+                    await hosted.close()
+
+    async def close(self) -> None:
+        """End all streams, and close the sessions that have no other client."""
+        self._sweeper.cancel()
+        hosted, self._hosted = self._hosted, {}
+        await asyncio.gather(*(one.close() for one in hosted.values()))

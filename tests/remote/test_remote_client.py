@@ -1,0 +1,86 @@
+"""A session over HTTP: what a remote client sees and does is what a local one sees and does."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.json import encode
+
+from odin.config import Options
+from odin.core.client import Client
+from odin.core.errors import UsageError
+from odin.core.event import Envelope, TurnEnded
+from odin.core.op import Answer, Interrupt, Prompt
+from odin.host.manager import SessionManager
+from odin.remote.local import connect_local, locate_socket
+from odin.remote.sessions import RemoteSessions
+from odin.server.local import LocalListener
+from odin.session.lock import read_start_time
+from odin.testing import ScriptedServer, call, say
+
+
+def make_options(server: ScriptedServer, workspace: Path, **more: object) -> Options:
+    return Options(env={**os.environ, **server.env("anthropic")}, cwd=str(workspace), **more)  # pyright: ignore[reportArgumentType]
+
+
+@asynccontextmanager
+async def share(options: Options) -> AsyncGenerator[tuple[Client, RemoteSessions]]:
+    """Open a session, and attach to it over the socket of the process."""
+    manager = SessionManager()
+    async with LocalListener(manager, options):
+        local = await manager.open(options)
+        state = Path(os.environ["HOME"], ".local/state/odin")
+        connection = connect_local(locate_socket(state, os.getpid(), read_start_time(os.getpid())), "the other one")
+        assert connection is not None
+        remote = RemoteSessions(connection, local.session.id)
+        yield local, remote
+        await remote.close()
+        await local.close()
+
+
+async def collect(client: Client, after: int | None = -1) -> list[Envelope]:
+    found: list[Envelope] = []
+    async with asyncio.timeout(20):
+        async for envelope in client.stream_events(after):
+            found.append(envelope)
+            if isinstance(envelope.event, TurnEnded):
+                break
+    return found
+
+
+async def test_a_remote_client_prompts_and_sees_the_events_of_the_log(workspace: Path) -> None:
+    with ScriptedServer([say("one")]) as server:
+        async with share(make_options(server, workspace)) as (local, remote):
+            watching = asyncio.create_task(collect(remote.client))
+            assert await remote.client.submit(Prompt("p1", "hello"))
+            seen = await watching
+            logged = await collect(local)
+            durable = [envelope for envelope in seen if envelope.event.durable]
+            assert durable == logged
+            assert encode(await remote.client.snapshot()) == encode(await local.snapshot())
+            assert encode(await remote.client.get_info()) == encode(await local.get_info())
+
+
+async def test_a_prompt_that_waits_for_an_approval_is_answered_remotely(workspace: Path) -> None:
+    with ScriptedServer([call("Bash", {"command": "curl example.com"}), say("done")]) as server:
+        async with share(make_options(server, workspace, can_ask=True)) as (local, remote):
+            watching = asyncio.create_task(collect(remote.client))
+            await local.submit(Prompt("p1", "fetch"))
+            async with asyncio.timeout(20):
+                while not (shot := await remote.client.snapshot()).interactions:
+                    await asyncio.sleep(0.01)
+            assert await remote.client.submit(Answer(shot.interactions[0].id, "deny", "no network"))
+            assert not await local.submit(Answer(shot.interactions[0].id, "allow_once"))
+            answered = [one.event for one in await watching if type(one.event).__name__ == "PermissionAnswered"]
+            assert [(one.by, one.client, one.allowed) for one in answered] == [("user", "another terminal", False)]  # pyright: ignore
+
+
+async def test_errors_are_those_of_the_session(workspace: Path) -> None:
+    with ScriptedServer([]) as server:
+        async with share(make_options(server, workspace)) as (_, remote):
+            with pytest.raises(UsageError, match="The prompt is empty"):
+                await remote.client.submit(Prompt("p1", " "))
+            assert not await remote.client.submit(Interrupt())
