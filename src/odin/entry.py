@@ -168,6 +168,8 @@ def _import_lazily() -> None:
         if spec is not None and spec.loader is not None:
             module = _LazyModule(name)
             module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
+            if spec.submodule_search_locations is not None:
+                module.__path__ = spec.submodule_search_locations
             vars(module).update(attributes)
             sys.modules[name] = module
 

@@ -5,21 +5,37 @@ open in another process is attached to.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from odin.app.workspace import make_workspace
-from odin.commands.command_line import CLOSE_TIMEOUT_S, SHUTDOWN_TIMEOUT, write_message
-from odin.config import Options
+from odin.commands.command_line import (
+    CLOSE_TIMEOUT_S,
+    SHUTDOWN_TIMEOUT,
+    Parser,
+    ask_line,
+    make_formatter,
+    write_message,
+)
+from odin.config import Options, get_config_dir, get_current_folder, load
+from odin.config.files import lock_file, parse_json_object, read_config_file, write_atomically
 from odin.core.client import Client
-from odin.core.errors import OdinError
+from odin.core.errors import ConfigError, OdinError, SessionNotFound, UsageError
+from odin.core.tui_settings import TuiSettings
 from odin.host.manager import SessionManager
+from odin.host.stored_sessions import open_project_sessions
 from odin.host.workspace_sessions import WorkspaceSessions, open_workspace_sessions
 from odin.remote.local import locate_socket
 from odin.server.local import LocalListener
 from odin.session.lock import get_lock_path, read_lock_holder
+from odin.ui.terminal import is_dumb
 
 if TYPE_CHECKING:
     from odin.remote.sessions import RemoteSessions
@@ -30,10 +46,11 @@ async def open_sessions(
     options: Options, *, attach: bool = True
 ) -> "AsyncGenerator[WorkspaceSessions | RemoteSessions]":
     """Give the sessions of a workspace for a front end that switches between them. They are closed at the end."""
-    manager = SessionManager()
-    async with LocalListener(manager, options):
+    async with AsyncExitStack() as stack:
         sessions = await attach_if_open(options) if attach else None
         if sessions is None:
+            manager = SessionManager()
+            await stack.enter_async_context(LocalListener(manager, options))
             sessions = await open_workspace_sessions(options, manager)
         try:
             yield sessions
@@ -47,10 +64,14 @@ async def open_sessions(
 @asynccontextmanager
 async def open_client(options: Options, *, attach: bool = True) -> AsyncGenerator[Client]:
     """Give the client of one session. It is closed at the end."""
-    manager = SessionManager()
-    async with LocalListener(manager, options):
+    async with AsyncExitStack() as stack:
         sessions = await attach_if_open(options) if attach else None
-        client = await manager.open(options) if sessions is None else sessions.client
+        if sessions is None:
+            manager = SessionManager()
+            await stack.enter_async_context(LocalListener(manager, options))
+            client = await manager.open(options)
+        else:
+            client = sessions.client
         try:
             yield client
         finally:
@@ -96,3 +117,148 @@ async def attach_to_holder(log: Path, session: str) -> "RemoteSessions | None":
         await sessions.close()
         return None
     return sessions
+
+
+Connect = Callable[[], Awaitable["RemoteSessions"]]
+
+EPILOG = """\
+ID is a session ID, the start of one, or words of the title, of a session that is open on this machine. URL is the
+address of an `odin serve`, such as https://host:7070, or one with /sessions/ID.
+
+The first time, a server asks for a pairing code: run `odin pair` on its machine.
+"""
+
+
+def run_attach(argv: list[str]) -> int:
+    parser = Parser(
+        prog="odin attach",
+        description="Watch and steer a session that is open elsewhere, in the app or in plain mode.",
+        epilog=EPILOG,
+        formatter_class=make_formatter,
+    )
+    parser.add_argument("where", metavar="ID|URL", help="session on this machine, or address of a server")
+    parser.add_argument("--code", default="", help="pairing code of the server; without it you are asked")
+    parser.add_argument("--plain", action="store_true", help="use plain mode")
+    parser.add_argument("--ca-cert", default="", metavar="FILE", help="trust this certificate of the server")
+    parser.add_argument("--without-tls", action="store_true", help="use http:// in a network that encrypts by itself")
+    args = parser.parse_args(argv)
+    settings = load(get_current_folder(), os.environ).tui
+    connect: Connect
+    if "://" in args.where:
+        url, _, session = args.where.rstrip("/").partition("/sessions/")
+        tls = _load_certificate(args.ca_cert) if args.ca_cert else True
+        _refuse_open_network(url, without_tls=args.without_tls)
+        token = asyncio.run(_pair(url, args.code, tls)) if args.code else read_tokens(os.environ).get(url, "")
+        if not token:
+            if not sys.stdin.isatty():
+                raise UsageError(
+                    f"{url} does not know this machine yet.", "Run `odin pair` there, and give --code CODE."
+                )
+            code = ask_line(f"Pairing code of {url} (`odin pair` on its machine makes one): ").strip()
+            token = asyncio.run(_pair(url, code, tls))
+        connect = partial(_open_remote, url, token, session, tls)
+    else:
+        connect = partial(_open_local, args.where)
+    if args.plain or settings.plain or is_dumb(os.environ) or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return asyncio.run(_run_plain(connect, settings))
+    from odin.commands.tui import run_attached
+
+    return asyncio.run(run_attached(connect, settings))
+
+
+async def _run_plain(connect: Connect, settings: TuiSettings) -> int:
+    from odin.ui.plain.repl import run_plain
+
+    sessions = await connect()
+    try:
+        mode = (await sessions.client.get_info()).mode
+        return await run_plain(sessions, first="", mode=mode, settings=settings)
+    finally:
+        await sessions.close()
+
+
+async def _open_local(name: str) -> "RemoteSessions":
+    """Attach to a session that another process has open. Raise SessionNotFound if none has."""
+    stored = open_project_sessions()
+    session = await asyncio.to_thread(stored.find, name)
+    log = stored.store.find_log(session)
+    attached = None if log is None else await attach_to_holder(log, session)
+    if attached is None:
+        raise SessionNotFound(
+            f"Session {session} is not open in another process.", f"Open it with `odin -r {session}`."
+        )
+    return attached
+
+
+async def _open_remote(url: str, token: str, session: str, tls: Any) -> "RemoteSessions":
+    """Attach to a session of a server: the named one, else the latest, else a new one."""
+    from odin.remote.connection import Connection
+    from odin.remote.protocol import NewSession
+    from odin.remote.sessions import RemoteSessions
+
+    connection = Connection(url, token, tls=tls)
+    try:
+        known = [item.id for item in await connection.call("all")]
+        session = session or (known[0] if known else (await connection.call("new", body=NewSession())).session)
+        sessions = RemoteSessions(connection, next((name for name in known if name.startswith(session)), session))
+        await sessions.client.get_info()
+    except BaseException:
+        await connection.close()
+        raise
+    return sessions
+
+
+async def _pair(url: str, code: str, tls: Any) -> str:
+    """Exchange a code for a token, store it, and return it."""
+    from odin.remote.connection import Connection
+    from odin.remote.protocol import Pairing
+
+    connection = Connection(url, "none", tls=tls)
+    try:
+        paired = await connection.call("pair", body=Pairing(code, os.uname().nodename))
+    finally:
+        await connection.close()
+    path = _locate_tokens(os.environ)
+    with lock_file(path):
+        import msgspec
+
+        write_atomically(path, msgspec.json.encode({**read_tokens(os.environ), url: paired.token}))
+    write_message(f"Paired with {url}. This machine may {paired.right} there.")
+    return paired.token
+
+
+def _locate_tokens(env: Mapping[str, str]) -> Path:
+    return get_config_dir(env) / "servers.json"
+
+
+def read_tokens(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the tokens of the servers that this machine was paired with, by URL."""
+    path = _locate_tokens(env)
+    raw = read_config_file(path)
+    entries, _ = parse_json_object(raw, path) if raw is not None else ({}, [])
+    return {url: token for url, token in entries.items() if isinstance(token, str)}
+
+
+def _refuse_open_network(url: str, *, without_tls: bool) -> None:
+    """Raise UsageError for a URL whose token anybody on the way could read."""
+    address = urlsplit(url)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise UsageError(f"{url!r} is not the URL of a server.", "Write it as https://HOST:PORT.")
+    try:
+        is_loopback = address.hostname == "localhost" or ip_address(address.hostname).is_loopback
+    except ValueError:
+        is_loopback = False
+    if address.scheme == "http" and not is_loopback and not without_tls:
+        raise UsageError(
+            f"{url} is not encrypted: anyone on the way could read the token.",
+            "Use https://, or `ssh -L` and http://localhost:PORT; or add --without-tls in a network that encrypts.",
+        )
+
+
+def _load_certificate(path: str) -> Any:
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be used as a certificate: {error.strerror or error}.") from error

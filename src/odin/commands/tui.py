@@ -102,6 +102,28 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
     finally:
         await opened.aclose()
         ignore_signals()
+    return _report(result)
+
+
+async def run_attached(connect: Connect, settings: TuiSettings) -> int:
+    """Run the app on the sessions of another process, and return the exit code."""
+    opened: list[Sessions] = []
+
+    async def open_and_keep() -> "Sessions":
+        opened.append(await connect())
+        return opened[-1]
+
+    try:
+        result = await run_app(open_and_keep, settings)
+    finally:
+        for sessions in opened:
+            await sessions.close()
+        ignore_signals()
+    return _report(result)
+
+
+def _report(result: AppResult) -> int:
+    """Return the exit code of the app. Raise what ended it if that has a sentence for the user."""
     failure = result.failure
     if failure is None:
         return result.code

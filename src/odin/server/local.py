@@ -91,14 +91,15 @@ class LocalListener:
         if self._server is None:
             self._server = asyncio.create_task(self._start_server())
         connection.setblocking(False)
-        server = await asyncio.shield(self._server)
+        try:
+            server = await asyncio.shield(self._server)
+        except BaseException:
+            connection.close()
+            raise
         await server.accept(connection)
 
     async def _start_server(self) -> "HttpServer":
-        import importlib
-
-        for name in ("odin.server.application", "odin.server.http"):
-            await asyncio.to_thread(importlib.import_module, name)
+        await asyncio.to_thread(load_server)
         from odin.config import load
         from odin.server.application import Application
         from odin.server.http import HttpServer
@@ -118,8 +119,21 @@ class LocalListener:
             path.unlink(missing_ok=True)
         if self._sessions is not None:
             await self._sessions.close()
-        if self._server is not None and self._server.done():
-            await self._server.result().close()
+        if self._server is not None:
+            self._server.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await (await self._server).close()
+
+
+def load_server() -> None:
+    """Import the server, and keep what its libraries log off the terminal: Odin says itself what matters."""
+    import logging
+    from importlib import import_module
+
+    logging.getLogger("uvicorn").addHandler(logging.NullHandler())
+    logging.getLogger("uvicorn").propagate = False
+    for name in ("odin.server.application", "odin.server.http"):
+        import_module(name)
 
 
 class SecretAccess:
