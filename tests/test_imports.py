@@ -35,9 +35,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "host": {"core", "config", "app", "context", "engine", "models", "session", "tools"},
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
+    "server": {"core", "config", "app", "host", "remote", "session"},
     "commands": {
         "core", "config", "providers", "models", "policy", "hooks", "sandbox", "session", "tools", "engine",
-        "checkpoints", "app", "host", "mcp", "replay", "ui", "version", "context.markdown_folder",
+        "checkpoints", "app", "host", "mcp", "replay", "server", "ui", "version", "context.markdown_folder",
     },
     "api": {"core", "config", "app", "host", "ui", "policy.modes"},
     "code_cache": set(),

@@ -36,7 +36,7 @@ from odin.policy.modes import parse_mode, split_plan_alias
 
 _NAMES = (
     "models sessions usage replay undo redo trust rules agents skills plugin explain doctor eval auth provider mcp "
-    "cleanup worktree migrate import completions"
+    "cleanup worktree migrate import pair completions"
 )
 _MODULES = {"redo": "undo", "skills": "extensions", "plugin": "extensions", "import": "session_import"}
 COMMANDS = {name: _MODULES.get(name, name) for name in _NAMES.split()}

@@ -33,12 +33,16 @@ SERVER_FOLDER = "servers"
 """The folder in the state folder for the working directories of the user's MCP servers, and in the cache folder for the
 caches of sandboxed ones."""
 
+ACCESS_FOLDER = "server"
+"""The folder in the state folder for who may use `odin serve`."""
+
 _UNUSED_S = 30 * 86_400
 
 _MARKERS = (INSTRUCTIONS_NAME, CONFIG_NAME, ".git")
 
 LOG_FOLDER = "logs"
 LOG_FILE_NAME = "odin.log"
+SERVER_LOG_NAME = "server.log"
 
 
 def get_current_folder() -> str:

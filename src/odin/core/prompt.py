@@ -5,10 +5,14 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from odin.core.event_values import Delivery, Mode
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.message import Attachment
 
 PromptSource = Literal["user", "mail", "hook", "schedule", "channel"]
 """Who wrote a prompt: `mail` is another agent or the report of an ended process, `schedule` is loop mode."""
+
+MENTION = compile_lazily(r'(?<![\w@/.+-])@(?:"([^"\n]{1,4096})"(:\d{1,9}(?:-\d{1,9})?)?|([^\s"@][^\s"]*))')
+"""`@path`, or `@"a path"` with its lines. The last group is a path without quotes, with what follows it."""
 
 
 class PromptData(Struct, frozen=True, omit_defaults=True):

@@ -18,6 +18,7 @@ from odin.core.errors import UsageError
 from odin.core.image_header import BrokenImage
 from odin.core.message import MAX_IMAGE_BYTES, MAX_IMAGES, Attachment, detect_image_kind
 from odin.core.op import Prompt
+from odin.core.prompt import MENTION
 from odin.core.text import get_typed_text
 from odin.policy import paths
 from odin.tools.images import CheckedImage, check_image, format_size, store_image
@@ -27,7 +28,6 @@ MAX_MENTIONS = 50
 
 _MAX_LENGTH = 4096
 _MAX_CANDIDATES = 40
-_MENTION = re.compile(r'(?<![\w@/.+-])@(?:"([^"\n]{1,4096})"(:\d{1,9}(?:-\d{1,9})?)?|([^\s"@][^\s"]*))')
 _LINES = re.compile(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?")
 
 _TRAILING_PUNCTUATION = frozenset(".,;:!?)]}>'`*_…。，、；：！？）」』》")
@@ -50,7 +50,7 @@ def find_mentions(text: str) -> Iterator[tuple[Attachment, ...]]:
     """Yield the candidates of each mention, longest first."""
     if "@" not in text:
         return
-    for count, match in enumerate(_MENTION.finditer(text)):
+    for count, match in enumerate(MENTION.finditer(text)):
         if count == MAX_MENTIONS:
             return
         if match[1] is not None:
