@@ -63,6 +63,7 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
         ("auth", "add", "anthropic"),
         ("trust", "add", "--yes"),
         ("rules", "add", "Bash(ls)"),
+        ("pair",),
         ("doctor",),
     ):
         done = run_odin(*line, input=KEY)
@@ -76,7 +77,7 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
     ]
     by_hand = {"CONFIG/odinconfig.json", "CONFIG/models.json", "CONFIG/commands/NAME.md", "CONFIG/checks.json"}
     beside = {"STATE/worktrees/PROJECT/NAME/", "STATE/worktrees/PROJECT/.removed/*", "STATE/sessions/PROJECT/*.lock"}
-    beside |= {"STATE/model-choices.json", "CACHE/model-catalog.json", "STATE/memory/PROJECT/*"}
+    beside |= {"STATE/model-choices.json", "STATE/logs/server.log", "CACHE/model-catalog.json", "STATE/memory/PROJECT/*"}
     beside |= {"STATE/scratch/*", "STATE/servers/NAME/", "STATE/said.json", "CACHE/servers/*"}
     by_hand |= {"CONFIG/memory/*", "CONFIG/skills/NAME/", "CONFIG/plugins.json"}
     assert set(not_created) <= by_hand | beside

@@ -165,7 +165,7 @@ class AccessStore:
         def add(file: _AccessFile) -> _AccessFile:
             if len(file.codes) >= MAX_CODES:
                 raise UsageError(
-                    f"{MAX_CODES} pairing codes wait to be used already.",
+                    f"There are {MAX_CODES} unused pairing codes already.",
                     f"Use one of them, or cancel the oldest: `odin pair --revoke {file.codes[0].id}`.",
                 )
             salt = file.salt or os.urandom(16).hex()

@@ -207,14 +207,13 @@ def _parse_origin(text: str) -> WebOrigin | None:
 
 
 def _parse_allowed(text: str, bind: BindAddress) -> WebOrigin:
-    with suppress(UnicodeError):
-        ascii_text = text if text.isascii() else text.encode("idna").decode()
-        if (origin := _parse_origin(ascii_text)) is not None:
-            return origin
-        if (found := _parse_authority(ascii_text)) is not None:
-            return WebOrigin(bind.scheme, found[0], found[1] or bind.port)
+    if (origin := _parse_origin(text)) is not None:
+        return origin
+    if (found := _parse_authority(text)) is not None:
+        return WebOrigin(bind.scheme, found[0], found[1] or bind.port)
     raise UsageError(
-        f"--allow-host: {text!r} is not a host.", "Use a name, NAME:PORT or the URL that browsers use, without a path."
+        f"--allow-host: {text!r} is not a host.",
+        "Use NAME, NAME:PORT or the URL that browsers use, without a path; other letters than a to z as xn--.",
     )
 
 
