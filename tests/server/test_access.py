@@ -126,7 +126,15 @@ def test_no_client_can_take_the_name_of_another(store: AccessStore) -> None:
 # --- pairing ---
 
 
-@each("write", [str, str.lower, lambda text: text.replace("-", ""), lambda text: f" {text[:2]} {text[2:]}\n"])
+SPELLINGS: list[Callable[[str], str]] = [
+    str,
+    str.lower,
+    lambda text: text.replace("-", ""),
+    lambda text: f" {text[:2]} {text[2:]}\n",
+]
+
+
+@each("write", SPELLINGS)
 def test_a_code_gives_one_token(tmp_path: Path, write: Callable[[str], str]) -> None:
     store = open_store(tmp_path / os.urandom(4).hex(), FakeClock())
     code = store.create_code("approve", "phone")
@@ -284,19 +292,19 @@ def replace_by_folder(path: Path) -> None:
     path.mkdir()
 
 
-@each(
-    ("damage", "said"),
-    [
-        (lambda path: path.write_text("{"), "is damaged"),
-        (lambda path: path.write_bytes(b"\xff\xfe"), "is damaged"),
-        (lambda path: path.write_text(path.read_text().replace('"view"', '"root"')), "is damaged"),
-        (lambda path: path.write_text(path.read_text().replace('"digest"', '"other"')), "is damaged"),
-        (lambda path: path.write_text('{"version": 2}'), "another version of Odin"),
-        (lambda path: path.chmod(0o620), "is writable by other users"),
-        (write_huge, "is not a list of paired clients"),
-        (replace_by_folder, "is not a list of paired clients"),
-    ],
-)
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (lambda path: path.write_text("{"), "is damaged"),
+    (lambda path: path.write_bytes(b"\xff\xfe"), "is damaged"),
+    (lambda path: path.write_text(path.read_text().replace('"view"', '"root"')), "is damaged"),
+    (lambda path: path.write_text(path.read_text().replace('"digest"', '"other"')), "is damaged"),
+    (lambda path: path.write_text('{"version": 2}'), "another version of Odin"),
+    (lambda path: path.chmod(0o620), "is writable by other users"),
+    (write_huge, "is not a list of paired clients"),
+    (replace_by_folder, "is not a list of paired clients"),
+]
+
+
+@each(("damage", "said"), DAMAGES)
 def test_a_damaged_file_lets_nobody_in(tmp_path: Path, damage: Callable[[Path], object], said: str) -> None:
     store = open_store(tmp_path / os.urandom(4).hex(), FakeClock())
     token, code = store.create_token("ci", "view"), store.create_code("view")
