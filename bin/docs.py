@@ -21,6 +21,7 @@ from odin.commands.main import COMMANDS
 from odin.config.schema import build_schema, build_table
 from odin.context.library import BUILTIN_COMMANDS
 from odin.core import event, op
+from odin.core.rights import OP_RIGHTS
 from odin.core.slash_commands import SLASH_COMMANDS
 from odin.core.tool import ALIASES, SubAgentTask
 from odin.engine.event_bus import BUS_NAMES, list_sources
@@ -68,10 +69,10 @@ def events() -> str:
 
 
 def ops() -> str:
-    lines = ["| op | fields |", "|---|---|"]
+    lines = ["| op | fields | right |", "|---|---|---|"]
     for kind in op.Op.__args__:
         fields = ", ".join(f"`{name}`" for name in kind.__struct_fields__)
-        lines.append(f"| `{kind.__name__}` | {fields} |")
+        lines.append(f"| `{kind.__name__}` | {fields} | {OP_RIGHTS[kind]} |")
     return "\n".join(lines)
 
 

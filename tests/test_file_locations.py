@@ -63,6 +63,7 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
         ("auth", "add", "anthropic"),
         ("trust", "add", "--yes"),
         ("rules", "add", "Bash(ls)"),
+        ("pair",),
         ("doctor",),
     ):
         done = run_odin(*line, input=KEY)
@@ -77,7 +78,7 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
     by_hand = {"CONFIG/odinconfig.json", "CONFIG/models.json", "CONFIG/commands/NAME.md", "CONFIG/checks.json"}
     beside = {"STATE/worktrees/PROJECT/NAME/", "STATE/worktrees/PROJECT/.removed/*", "STATE/sessions/PROJECT/*.lock"}
     beside |= {"STATE/model-choices.json", "CACHE/model-catalog.json", "STATE/memory/PROJECT/*"}
-    beside |= {"STATE/scratch/*", "STATE/servers/NAME/", "STATE/said.json", "CACHE/servers/*"}
+    beside |= {"STATE/scratch/*", "STATE/servers/NAME/", "STATE/said.json", "STATE/logs/server.log", "CACHE/servers/*"}
     by_hand |= {"CONFIG/memory/*", "CONFIG/skills/NAME/", "CONFIG/plugins.json"}
     assert set(not_created) <= by_hand | beside
     assert [folder_of(os.environ).stat().st_mode & 0o777 for folder_of in FOLDERS.values()] == [0o700] * 3

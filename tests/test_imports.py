@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "host": {"core", "config", "app", "context", "engine", "models", "session", "tools"},
     "remote": {"core", "version"},
-    "server": {"core", "config", "app", "engine", "host", "remote", "session", "version"},
+    "server": {"core", "config", "app", "engine", "host", "providers.tls", "remote", "session", "version"},
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
         "core", "config", "providers", "models", "policy", "hooks", "sandbox", "session", "tools", "engine",

@@ -26,6 +26,8 @@ def populated_store(store: SessionStore, state: Path, home: Path) -> SessionStor
     for path in (
         state / "checkpoints" / store.folder.name / "objects/ab",
         state / "logs/odin.log",
+        state / "logs/server.log",
+        state / "logs/server.log.1",
         state / "logs/notes.txt",
         home / ".cache/odin" / CACHE_FILES[0],
         home / ".cache/odin/mine.txt",
@@ -47,7 +49,7 @@ def test_status_counts_sessions_logs_cache_and_checkpoints(
     rows = {line.split("  ")[0]: line.split() for line in printed.splitlines()}
     assert rows["sessions of this project"][4] == "4" and rows["sessions of all projects"][4] == "5"
     found = {item["what"]: item for item in json.loads(run_here("cleanup", "status", "--json")[1])}
-    assert (found["logs"]["count"], found["logs"]["bytes"]) == (1, 1234)
+    assert (found["logs"]["count"], found["logs"]["bytes"]) == (3, 3 * 1234)
     assert (found["cache"]["count"], found["cache"]["bytes"]) == (1, 1234)
     assert found["checkpoints of this project"]["bytes"] == 1234
     assert found["sessions of this project"]["path"] == str(populated_store.folder)

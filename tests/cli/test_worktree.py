@@ -165,11 +165,12 @@ def test_sandbox_in_a_worktree_hides_sessions_checkpoints_and_logs(
     from odin.sandbox.layout import plan_layout
 
     run_here("worktree", "add", "fix")
-    for name in ("sessions", "checkpoints", "logs"):
+    names = ("sessions", "checkpoints", "logs", "server", "run")
+    for name in names:
         (state / name).mkdir(exist_ok=True)
     confined = LazySandbox(load(str(trees / "fix"), os.environ), make_environment(cwd=str(trees / "fix")))
     hidden = plan_layout(confined._session, writes=True).hidden
-    assert {str(state / name) for name in ("sessions", "checkpoints", "logs")} <= set(hidden)
+    assert {str(state / name) for name in names} <= set(hidden)
     assert str(state) not in hidden
 
 

@@ -36,6 +36,7 @@ KEYS = [
     ("Google OAuth token", "ya29." + MIXED),
     ("Stripe key", "sk_" + "live_" + MIXED[:24]),
     ("Stripe key", "rk_" + "live_" + MIXED[:24]),
+    ("Odin token", "odin_" + MIXED + "1234-6_8901"),
     ("npm token", "npm_" + MIXED + "1234"),
     ("PyPI token", "pypi-" + "AgEIcHlwaS5vcmc" + MIXED * 2),
     ("Hugging Face token", "hf_" + MIXED + "ab"),

@@ -10,12 +10,13 @@ import pytest
 from msgspec.json import encode
 
 from odin.config import Options
+from odin.config.paths import locate_socket
 from odin.core.client import Client
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, TurnEnded
 from odin.core.op import Answer, Interrupt, Prompt
 from odin.host.manager import SessionManager
-from odin.remote.local import connect_local, locate_socket
+from odin.remote.local import connect_local
 from odin.remote.sessions import RemoteSessions
 from odin.server.local import LocalListener
 from odin.session.lock import read_start_time

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odin.app.policy import read_stored_keys
-from odin.config import make_private_folder
-from odin.config.paths import LOG_FILE_NAME, crash_log_path
+from odin.config.paths import crash_log_path
 from odin.core.errors import OdinError
+from odin.core.private_folders import append_to_log
 from odin.core.text import to_valid_unicode
 from odin.policy.secrets import Redactor
 from odin.version import __version__
@@ -31,17 +31,9 @@ def append_entry(text: str, env: Mapping[str, str]) -> Path | None:
     """Append an entry. Return the file, or None if it cannot be written."""
     path = crash_log_path(env)
     with contextlib.suppress(OSError, OdinError):
-        make_private_folder(path.parent)
         entry = redact_secrets(text, env).encode()[-_MAX_ENTRY_BYTES:]
         head = f"{time.strftime('%Y-%m-%d %H:%M:%S%z')} odin {__version__} pid {os.getpid()}\n".encode()
-        with contextlib.suppress(FileNotFoundError):
-            if path.lstat().st_size > MAX_LOG_BYTES:
-                path.replace(path.with_name(f"{LOG_FILE_NAME}.1"))
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.write(fd, head + entry.rstrip() + b"\n\n")
-        finally:
-            os.close(fd)
+        append_to_log(path, head + entry.rstrip() + b"\n\n", MAX_LOG_BYTES)
         return path
     return None
 

@@ -26,13 +26,13 @@ from odin.commands.command_line import (
 )
 from odin.config import Options, get_config_dir, get_current_folder, load
 from odin.config.files import lock_file, parse_json_object, read_config_file, write_atomically
+from odin.config.paths import locate_socket
 from odin.core.client import Client
 from odin.core.errors import ConfigError, OdinError, SessionNotFound, UsageError
 from odin.core.tui_settings import TuiSettings
 from odin.host.manager import SessionManager
 from odin.host.stored_sessions import open_project_sessions
 from odin.host.workspace_sessions import WorkspaceSessions, open_workspace_sessions
-from odin.remote.local import locate_socket
 from odin.server.local import LocalListener
 from odin.session.lock import get_lock_path, read_lock_holder
 from odin.ui.terminal import is_dumb

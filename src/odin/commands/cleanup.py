@@ -18,7 +18,7 @@ from odin.app.sandbox import PROBE_FILE
 from odin.app.worktrees import REMOVED_FOLDER
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import find_project_root, get_cache_dir, get_state_dir, resolve_folder
-from odin.config.paths import LOG_FILE_NAME, LOG_FOLDER, WORKTREE_FOLDER, find_worktree_origin
+from odin.config.paths import LOG_FILE_NAME, LOG_FOLDER, SERVER_LOG_NAME, WORKTREE_FOLDER, find_worktree_origin
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import format_size
 from odin.session.index import SessionIndex
@@ -28,7 +28,7 @@ from odin.ui.terminal import escape_hidden, shorten
 CACHE_FILES = (PROBE_FILE,)
 """The files that Odin writes to the cache folder. All others stay."""
 
-LOG_FILES = (LOG_FILE_NAME, f"{LOG_FILE_NAME}.1")
+LOG_FILES = tuple(f"{name}{suffix}" for name in (LOG_FILE_NAME, SERVER_LOG_NAME) for suffix in ("", ".1"))
 
 _DURATION = re.compile(r"(\d{1,9})([smhdw]?)")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "": 86_400}

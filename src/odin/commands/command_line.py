@@ -89,6 +89,7 @@ commands:
   odin auth              list, add or remove API keys
   odin provider          list, add or remove model servers by their URL
   odin mcp               list, add or remove MCP servers; serve Odin as one
+  odin pair              let a browser or program use `odin serve`; list and revoke
   odin resume [ID]       same as --resume
   odin attach ID|URL     watch and steer a session that is open elsewhere
   odin headless          same as -p --input-format stream-json --output-format stream-json

@@ -34,7 +34,7 @@ from odin.policy.modes import parse_mode, split_plan_alias
 
 _NAMES = (
     "models sessions usage replay undo redo trust rules agents skills plugin explain doctor eval auth provider mcp "
-    "cleanup worktree migrate import completions attach"
+    "cleanup worktree migrate import completions attach pair serve"
 )
 _MODULES = {"redo": "undo", "skills": "extensions", "plugin": "extensions", "import": "session_import"}
 COMMANDS = {name: _MODULES.get(name, name) for name in _NAMES.split()}
@@ -70,7 +70,6 @@ _OTHER_NAMES = {
         "init": "odin /init",
         "setup": "odin /setup",
         "continue": "odin --continue",
-        "serve": "odin mcp serve",
         "start run chat open new clear reset restart": "odin",
         "add remove get set enable disable stop exit quit tools hooks": "odin --help",
     }.items()

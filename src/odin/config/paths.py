@@ -33,12 +33,19 @@ SERVER_FOLDER = "servers"
 """The folder in the state folder for the working directories of the user's MCP servers, and in the cache folder for the
 caches of sandboxed ones."""
 
+ACCESS_FOLDER = "server"
+"""The folder in the state folder for who may use `odin serve`."""
+
+RUN_FOLDER = "run"
+"""The folder in the state folder for the sockets and secrets of the processes that have sessions open."""
+
 _UNUSED_S = 30 * 86_400
 
 _MARKERS = (INSTRUCTIONS_NAME, CONFIG_NAME, ".git")
 
 LOG_FOLDER = "logs"
 LOG_FILE_NAME = "odin.log"
+SERVER_LOG_NAME = "server.log"
 
 
 def get_current_folder() -> str:
@@ -131,6 +138,11 @@ def get_config_dir(env: Mapping[str, str]) -> Path:
 
 def get_state_dir(env: Mapping[str, str]) -> Path:
     return _resolve_dir(env, "ODIN_STATE_DIR", "XDG_STATE_HOME", ".local/state")
+
+
+def locate_socket(state: Path, pid: int, birth: str) -> Path:
+    """Return where the process with this id and start time listens, if it has sessions open."""
+    return state / RUN_FOLDER / f"{pid}-{birth}.sock"
 
 
 def locate_key_states(env: Mapping[str, str]) -> Path:

@@ -1,8 +1,8 @@
-"""Folders that only the user can access."""
+"""Folders and logs that only the user can access."""
 
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from odin.core.errors import StateUnwritable
@@ -17,6 +17,22 @@ def make_private_folder(folder: Path) -> Path:
     except OSError as error:
         raise _make_error(folder, error) from error
     return folder
+
+
+def append_to_log(path: Path, entry: bytes, max_bytes: int) -> None:
+    """Append an entry to a log. One that is larger than `max_bytes` becomes `NAME.1` first.
+
+    Raise StateUnwritable or OSError.
+    """
+    make_private_folder(path.parent)
+    with suppress(FileNotFoundError):
+        if path.lstat().st_size > max_bytes:
+            path.replace(path.with_name(f"{path.name}.1"))
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(fd, entry)
+    finally:
+        os.close(fd)
 
 
 @contextmanager

@@ -54,6 +54,7 @@ SECRET_SHAPES = (
     ("Google OAuth secret", "GOCSPX-", rf"{_WORD}{{20,}}+"),
     ("Stripe key", "sk_live_ rk_live_", r"[A-Za-z0-9]{16,}+"),
     ("Stripe webhook secret", "whsec_", r"[A-Za-z0-9+/]{24,}+=*"),
+    ("Odin token", "odin_", rf"(?=[a-z0-9_-]*+[A-Z]){_WORD}{{43}}{_WORD_END}"),
     ("npm token", "npm_", rf"[A-Za-z0-9]{{36}}{_WORD_END}"),
     ("PyPI token", "pypi-Ag", rf"{_WORD}{{24,}}+"),
     ("Hugging Face token", "hf_", rf"[A-Za-z0-9]{{30,}}+{_WORD_END}"),

@@ -1,7 +1,7 @@
 """Finds the process on this machine that has a session open, and connects to it.
 
-Such a process listens on a Unix socket in the folder `run` of the state folder, named by its id and start time, which
-the lock of each of its sessions tells. Beside it lies the secret that a client presents.
+Such a process listens on a Unix socket, which its id and start time locate; the locks of its sessions tell them. Beside
+it lies the secret that a client presents.
 """
 
 import os
@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from odin.remote.connection import Connection
 
-RUN_FOLDER = "run"
 LOCAL_URL = "http://odin"
 _MAX_SOCKET_PATH = 100
-
-
-def locate_socket(state: Path, pid: int, birth: str) -> Path:
-    return state / RUN_FOLDER / f"{pid}-{birth}.sock"
 
 
 def locate_secret(socket: Path) -> Path:

@@ -60,16 +60,16 @@ def build_landlock_args(layout: SandboxLayout, *, network: bool) -> list[str]:
     readable = list_readable((*layout.hidden, *layout.temporary, "/dev"))
     readable += _expand(layout.persistent, (*layout.hidden, *layout.temporary))
     words = ["landlock", *(f"+{path}" for path in writable), *(f"-{path}" for path in (*readable, *layout.visible))]
-    return [*words, *(["net"] if network else []), f"={_choose_socket_families(network=network)}"]
+    return [*words, *(["net"] if network else []), f"={_choose_socket_families(layout, network=network)}"]
 
 
-def _choose_socket_families(*, network: bool) -> str:
+def _choose_socket_families(layout: SandboxLayout, *, network: bool) -> str:
     """Return the socket families to allow, or "" for all.
 
     Landlock cannot restrict Unix sockets, so they are forbidden if one is reachable. Of the network it can restrict
     only TCP connections, so without network access Internet sockets are forbidden, too.
     """
-    unix = "" if has_reachable_socket() else "1"
+    unix = "" if has_reachable_socket(layout.hidden) else "1"
     if network:
         return "" if unix else "2,10,16,17,38"
     return f"{unix},16".lstrip(",")

@@ -207,9 +207,18 @@ def list_open_sockets() -> list[str]:
     return [path for path in _list_named_sockets() if not path.startswith(_PRIVATE_MOUNTS)][:_MAX_SCANNED]
 
 
-def has_reachable_socket() -> bool:
-    """True if any named socket on this machine is writable for us."""
-    return any(os.access(path, os.W_OK) for path in _list_named_sockets())
+def has_reachable_socket(hidden: Sequence[str]) -> bool:
+    """True if any named socket on this machine is writable for us, except those of Odin in these hidden folders.
+
+    Whoever connects to those presents a secret, which is hidden as well.
+    """
+    sockets = (path for path in _list_named_sockets() if not _needs_secret(path, hidden))
+    return any(os.access(path, os.W_OK) for path in sockets)
+
+
+def _needs_secret(path: str, hidden: Sequence[str]) -> bool:
+    name, suffix = os.path.splitext(path)  # noqa: PTH122
+    return suffix == ".sock" and os.path.exists(f"{name}.secret") and any(contains(one, path) for one in hidden)  # noqa: PTH110
 
 
 def _list_named_sockets() -> list[str]:

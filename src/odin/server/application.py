@@ -37,9 +37,12 @@ from odin.remote.protocol import (
     ApiEndpoint,
     Identity,
     OpenedSession,
+    Paired,
     Pairing,
     Problem,
 )
+from odin.server.access import CodeRefused
+from odin.server.guard import TooManyRequests
 from odin.server.sessions import HostedSession, HostedSessions, OpConflict, SharedSessions
 from odin.version import __version__
 
@@ -55,10 +58,6 @@ class Unauthorized(OdinError):
 
 class Forbidden(OdinError):
     """The token does not have the right, or the request comes from another site."""
-
-
-class TooManyRequests(OdinError):
-    pass
 
 
 class BodyTooLarge(OdinError):
@@ -80,6 +79,7 @@ _STATUS: dict[type[OdinError], int] = {
     BodyTooLarge: 413,
     VersionMismatch: 426,
     TooManyRequests: 429,
+    CodeRefused: 403,
     UsageError: 400,
 }
 
@@ -97,7 +97,7 @@ class Access(Protocol):
 
     def is_valid(self, token: str) -> bool: ...
 
-    def pair(self, pairing: Pairing, scope: Scope) -> Any:
+    async def pair(self, pairing: Pairing, scope: Scope) -> Paired:
         """Return the token for a code. Raise OdinError."""
         ...
 
@@ -170,7 +170,7 @@ class Application:
         async def send_and_log(message: Any) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *self._list_headers()]
-                self._access.log(scope, who, message["status"])
+                self._access.log(scope, who, message["status"], scope.get("state", {}).get("op", ""))
             await send(message)
 
         try:
@@ -214,7 +214,7 @@ class Application:
             except msgspec.ValidationError as error:
                 raise UsageError(f"The request is not valid: {error}.", "See /openapi.json of this version.") from error
             if endpoint.name == "pair":
-                return make_json(self._access.pair(body, request.scope))
+                return make_json(await self._access.pair(body, request.scope))
             assert who is not None
             session = request.path_params.get("session", "")
             return await self._answer(endpoint.name, session, query, body, who, request)
@@ -236,6 +236,7 @@ class Application:
             case "events":
                 return await self._stream(session, query.after, who, request)
             case "ops":
+                request.state.op = type(body.op).__name__
                 require_right(who, get_needed_right(body.op))
                 sent_to = request.headers.get(RUN_HEADER)
                 hosted = await self._sessions.get(session)
@@ -271,7 +272,7 @@ class Application:
 
     async def _stream(self, session: str, after: int | None, who: Identity, request: Request) -> Response:
         if self._streams >= _MAX_STREAMS:
-            raise TooManyRequests(f"{_MAX_STREAMS} clients are watching already.", "Try again later.")
+            raise TooManyRequests("watching clients", 10)
         last = request.headers.get("last-event-id", "")
         if last:
             if not last.isascii() or not last.isdigit():

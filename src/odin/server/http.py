@@ -53,10 +53,13 @@ class HttpServer:
         self._loop.call_later(_REQUEST_S, protocol.close_if_silent)
         return protocol
 
-    async def close(self) -> None:
-        """Stop listening, let running answers end for a moment, then cut the connections."""
+    def stop_listening(self) -> None:
         for server in self._servers:
             server.close()
+
+    async def close(self) -> None:
+        """Let running answers end for a moment, then cut the connections."""
+        self.stop_listening()
         for protocol in list(self._state.connections):
             protocol.shutdown()
         if self._state.tasks:

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odin.config import Options, get_state_dir, make_private_folder
-from odin.config.paths import make_environment
+from odin.config.paths import locate_socket, make_environment
 from odin.core.rights import Right
 from odin.host.manager import SessionManager
-from odin.remote.local import locate_secret, locate_socket, shorten_path
+from odin.remote.local import locate_secret, shorten_path
 from odin.session.lock import read_start_time
 
 if TYPE_CHECKING:
-    from odin.remote.protocol import Pairing
+    from odin.remote.protocol import Paired, Pairing
     from odin.server.http import HttpServer
     from odin.server.sessions import HostedSessions
 
@@ -157,7 +157,7 @@ class SecretAccess:
     def is_valid(self, token: str) -> bool:
         return True
 
-    def pair(self, pairing: "Pairing", scope: Any) -> Any:
+    async def pair(self, pairing: "Pairing", scope: Any) -> "Paired":
         from odin.core.errors import UsageError
 
         raise UsageError("Nothing is paired here.", "Use `odin serve`.")

@@ -1,0 +1,76 @@
+"""Who a client of `odin serve` is: the token that it was paired for, and what the log says about it."""
+
+import asyncio
+import time
+
+from starlette.types import Scope
+
+from odin.core.errors import OdinError
+from odin.core.rights import Right
+from odin.remote.protocol import Paired, Pairing
+from odin.server.access import AccessStore, TokenRecord
+from odin.server.application import Forbidden, Unauthorized
+from odin.server.guard import ClientEvent, ClientLog, HostCheck, RequestLimit, TooManyRequests
+
+_REQUESTS_PER_MINUTE = 3000
+_BURST = 600
+_CONNECTED_S = 600.0
+"""A client that comes back after a longer pause is noted as connected again."""
+
+
+class TokenAccess:
+    def __init__(self, store: AccessStore, check: HostCheck, log: ClientLog) -> None:
+        self._store = store
+        self._check = check
+        self._log = log
+        self._limit = RequestLimit(_REQUESTS_PER_MINUTE, _BURST)
+        self._refusals = RequestLimit(_REQUESTS_PER_MINUTE, _BURST)
+        self._known: dict[str, TokenRecord] = {}
+        self._seen: dict[tuple[str, str], float] = {}
+
+    def check_origin(self, scope: Scope) -> None:
+        if problem := self._check.check(scope["method"], scope["headers"]):
+            raise Forbidden(problem)
+
+    def identify(self, token: str, scope: Scope) -> tuple[str, Right]:
+        address = get_address(scope)
+        record = self._store.find(token)
+        if record is None:
+            if wait := self._refusals.take(address):
+                raise TooManyRequests("requests", wait)
+            raise Unauthorized("The token is not valid, or was revoked.", "Pair this client again: `odin pair`.")
+        if wait := self._limit.take(record.id):
+            raise TooManyRequests("requests", wait)
+        self._known[token] = record
+        self._store.record_use(record, address)
+        now = time.monotonic()
+        if now - self._seen.get((record.id, address), float("-inf")) > _CONNECTED_S:
+            self._log.write("connected", address, client=record.name, note=record.right)
+        self._seen[record.id, address] = now
+        return record.name, record.right
+
+    def is_valid(self, token: str) -> bool:
+        record = self._known.get(token)
+        try:
+            return record is not None and self._store.is_valid(record)
+        except OdinError:
+            return False
+
+    async def pair(self, pairing: Pairing, scope: Scope) -> Paired:
+        address = get_address(scope)
+        token = await asyncio.to_thread(self._store.redeem, pairing.code, pairing.name, address)
+        record = self._store.find(token)
+        assert record is not None
+        self._log.write("paired", address, client=record.name, note=record.right)
+        return Paired(token, record.name, record.right)
+
+    def log(self, scope: Scope, name: str, status: int, what: str = "") -> None:
+        """Note refusals and ops. What only reads is not noted: a page asks all the time."""
+        event: ClientEvent = "refused" if status >= 400 else "op"
+        if status >= 400 or what:
+            method, path = scope["method"], scope["path"]
+            self._log.write(event, get_address(scope), client=name, method=method, path=path, status=status, note=what)
+
+
+def get_address(scope: Scope) -> str:
+    return scope["client"][0] if scope.get("client") else ""
