@@ -53,8 +53,8 @@ class LineServer(ABC):
         self._is_idle_told = True
         self._last_outcome: Outcome = "completed"
         """How the last turn of the main agent ended."""
-        self._prompts: set[str] = set()
-        """The prompts of this program that have no answer yet."""
+        self._prompts: dict[str, str] = {}
+        """The prompts of this program that have no answer yet, with the agents they are for."""
         self._running = ""
         self._next_interrupt: Interrupt | None = None
         self._code = 0
@@ -117,7 +117,7 @@ class LineServer(ABC):
         Queued prompts stay paused in the log until the session is resumed.
         """
         self._is_stopping = True
-        self._prompts &= {self._running}
+        self._prompts = {self._running: ""} if self._running in self._prompts else {}
         self._finish_if_done()
 
     def finish(self) -> None:
@@ -203,19 +203,20 @@ class LineServer(ABC):
                 is_well = event.reason == "interrupted" or (event.reason == "end_turn" and self._has_program)
                 self._code = 0 if is_well else get_exit_code(event)
             if event.reason == "interrupted" and self._prompts:
-                shot = await self._client.snapshot()
-                self._prompts -= {item.id for item in shot.queue if item.paused}
+                for item in (await self._client.snapshot()).queue:
+                    if item.paused:
+                        self._prompts.pop(item.id, None)
             self._finish_prompt(event.id)
 
     def _finish_prompt(self, prompt_id: str) -> None:
-        self._prompts.discard(prompt_id)
+        self._prompts.pop(prompt_id, None)
         if not self._prompts:
             self._next_interrupt = None
             self._await_idle()
         self._finish_if_done()
 
     async def _submit_prompt(self, prompt: Prompt) -> None:
-        self._prompts.add(prompt.id)
+        self._prompts[prompt.id] = prompt.agent
         try:
             await self._client.submit(prompt)
         except OdinError as error:
@@ -228,7 +229,7 @@ class LineServer(ABC):
         """
         if self._running:
             return await self._client.submit(op)
-        if self._prompts:
+        if "" in self._prompts.values():
             self._next_interrupt = op
             return True
         is_stopped = await self._client.submit(op)

@@ -151,17 +151,20 @@ _ALREADY_COMPACTING = "Compaction is already running. /compact cancel stops it."
 
 class CommandContext(Struct, frozen=True):
     """The state that actions use. `mode` is for the next prompt; `expect_turn` is called before a turn starts, and
-    `record_role` with the role after a switch."""
+    `record_role` with the role after a switch. A front end that keeps its session has no `all_sessions`."""
 
-    sessions: Sessions
+    client: Client
     mode: Mode
     permission_mode: PermissionModeSwitch
+    all_sessions: Sessions | None = None
     expect_turn: Callable[[], None] = lambda: None
     record_role: Callable[[str], None] = lambda role: None
 
     @property
-    def client(self) -> Client:
-        return self.sessions.client
+    def sessions(self) -> Sessions:
+        if self.all_sessions is None:
+            raise UsageError("This works only in the app and in plain mode.", "`odin --help` lists the subcommands.")
+        return self.all_sessions
 
     async def get_session_id(self) -> str:
         return (await self.client.get_info()).session
