@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,11 @@ def make_control_line(subtype: str, request_id: str = "r1", **more: Any) -> str:
 
 
 class StreamClient:
-    """A running Odin that exchanges stream-json lines with the test."""
+    """A running Odin that exchanges JSON lines with the test."""
 
-    def __init__(self, *args: str, cwd: Path, env: dict[str, str]) -> None:
+    def __init__(self, *args: str, cwd: Path, env: dict[str, str], command: Sequence[str] = BOTH) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "odin", *BOTH, *args],
+            [sys.executable, "-I", "-m", "odin", *command, *args],
             cwd=cwd,
             env={**os.environ, **env},
             stdin=subprocess.PIPE,

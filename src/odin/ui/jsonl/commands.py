@@ -12,7 +12,7 @@ from odin.core.client import ServerScope
 from odin.core.errors import UsageError
 from odin.core.event_values import Delivery
 from odin.core.op import QueuePolicy
-from odin.core.text import suggest_similar
+from odin.core.text import describe_mismatch, suggest_similar
 from odin.ui.jsonl.payloads import make_type
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
@@ -174,8 +174,20 @@ def parse_line(line: bytes) -> ParsedLine:
         return ParsedLine(msgspec.convert(fields, COMMANDS[name]), id=mark, type=name)
     except msgspec.ValidationError as error:
         known = ", ".join(COMMANDS[name].__struct_fields__)
-        problem = UsageError(f"{name}: {error}.", f"The fields of {name} are {known}.")
+        problem = UsageError(f"{name}: {_explain(COMMANDS[name], fields) or error}.", f"Its fields are {known}.")
         return ParsedLine(error=problem, id=mark, type=name)
+
+
+def _explain(kind: type[ClientCommand], fields: dict[str, Any]) -> str:
+    """Return which field has a wrong value and what it can be, or ""."""
+    for field in msgspec.structs.fields(kind):
+        value = fields.get(field.name)
+        try:
+            msgspec.convert(value, field.type)
+        except msgspec.ValidationError:
+            if field.name in fields and not isinstance(value, list):
+                return f"{field.name} {describe_mismatch(value, field.type).rstrip('.')}"
+    return ""
 
 
 _MAX_SHOWN = 40

@@ -276,7 +276,7 @@ class _JsonlServer(LineServer):
             ctx = CommandContext(self._client, mode, self._permission_mode)
             done, text = await run_builtin_command(ctx, *found)
             return payloads.OkPayload(done=done, text=text.rstrip() or UNSET)
-        await refuse_unknown_command(self._client, command.text)
+        await refuse_unknown_command(self._client, command.text, "`ready` lists the commands of the project.")
         waiting = [one for one in self._requests.values() if one.kind == "permission" and command.delivery is None]
         prompt = Prompt(
             prompt_id,

@@ -46,7 +46,7 @@ async def run_builtin_command(ctx: CommandContext, command: SlashCommand, rest: 
         return await ctx.client.submit(parse_rewind(rest.split(), prompts, name)), ""
     if name not in ACTIONS or (name in SHOWN_WITHOUT_ARGUMENT and not rest):
         hint = _INSTEAD.get(name, "To send it to the model, put a space before the slash.")
-        raise UsageError(f"/{name} shows something on a screen, which this client has not.", hint)
+        raise UsageError(f"/{name} works only in the app and in plain mode.", hint)
     if name in ("model", "effort") and rest:
         rest = f"{rest} {SESSION_OPTION}"
     return True, await ACTIONS[name](ctx, rest)

@@ -176,7 +176,7 @@ Action = Callable[[CommandContext, str], Awaitable[str]]
 _COMMAND_WORD = re.compile(r"/[A-Za-z][\w:-]*")
 
 
-async def refuse_unknown_command(client: Client, text: str) -> None:
+async def refuse_unknown_command(client: Client, text: str, hint: str = "/help lists the commands.") -> None:
     """Raise UsageError if the text starts like a slash command, but there is none of that name.
 
     A path such as `/tmp/log` or `/etc` begins a prompt, and so does a space before the slash.
@@ -191,7 +191,7 @@ async def refuse_unknown_command(client: Client, text: str) -> None:
     suggestion = suggest_similar(word[1:], (*names, *custom), "/{}")
     raise UsageError(
         f"Unknown command {word}.{suggestion}",
-        "/help lists the commands. To send it to the model, type a space before the slash.",
+        f"{hint} To send it to the model, type a space before the slash.",
     )
 
 
