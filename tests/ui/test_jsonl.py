@@ -369,7 +369,8 @@ async def test_two_clients_and_the_first_answer_counts(workspace: Path) -> None:
     ):
         await first.ok("send", text="Write.")
         asked = await first.wait_for("confirm_request")
-        async with connect(client.session.attach(answers=True)) as second:
+        other = client.session.attach(answers=True)
+        async with connect(other) as second:
             assert (await second.wait_for("ready"))["working"] is True
             assert (await second.wait_for("confirm_request"))["id"] == asked["id"]
             await client.submit(AnswerPermission(asked["id"], allow=True, by="phone"))
@@ -377,6 +378,7 @@ async def test_two_clients_and_the_first_answer_counts(workspace: Path) -> None:
                 assert (await program.wait_for("request_answered", id=asked["id"]))["by"] == "phone"
                 await program.wait_for("idle")
             assert [len(program.all("confirm_request")) for program in (first, second)] == [1, 1]
+        await other.close()
 
 
 QUESTIONS = [

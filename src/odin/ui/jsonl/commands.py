@@ -43,7 +43,8 @@ class StatusCommand(ClientCommand, frozen=True, kw_only=True):
 class SendCommand(ClientCommand, frozen=True, kw_only=True):
     """Send a prompt or a slash command. `attachments` are paths; `mode` is ask, plan or edit.
 
-    `delivery` is what happens while the agent is busy. Without it, waiting permission requests are denied.
+    `delivery` is how it reaches a busy agent: `queue`, `merge` or `steer`. Without it, waiting permission requests are
+    denied.
     """
 
     text: str
@@ -92,7 +93,10 @@ class HandoffCommand(ClientCommand, frozen=True, kw_only=True):
 
 
 class ModelsCommand(ClientCommand, frozen=True, kw_only=True):
-    """List the models, with those of the `servers` that are asked, or switch to `model` for this session."""
+    """List the models, with those of the `servers` that are asked, or switch to `model` for this session.
+
+    `servers` is `none`, `configured` or `all`, which also asks servers on this machine.
+    """
 
     model: str = ""
     servers: ServerScope = "none"
