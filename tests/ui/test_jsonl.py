@@ -259,6 +259,22 @@ async def test_agents_and_idle_after_them(workspace: Path) -> None:
         assert len(program.all("idle")) == 1
 
 
+async def test_a_sub_agent_is_stopped_and_prompted(workspace: Path) -> None:
+    script = TeamScript([delegate("a"), say("I wait."), say("I see.")], a=[say("hm").stall(), complete("a is done")])
+    async with start(workspace, script, yes=True) as (program, server):
+        await program.ok("send", text="go")
+        await program.wait_for("activity", agent="general-1", activity="waiting_token")
+        assert (await program.ok("cancel", agent="general-1"))["done"]
+        assert (await program.wait_for("done_completion", agent="general-1"))["outcome"] == "cancelled"
+        sent = await program.ok("send", text="go on", agent="general-1")
+        assert (await program.wait_for("user_message"))["agent"] == "general-1"
+        assert (await program.wait_for("done_completion", turn=sent["prompt"]))["text"] == "a is done"
+        await program.wait_for("done_completion", agent="")
+        await program.wait_for("idle")
+        assert "no running agent 'nobody'" in await program.refused("send", text="x", agent="nobody")
+        assert server.rejected == []
+
+
 async def test_shell_commands_and_notices(workspace: Path) -> None:
     async with start(workspace, [say("I see.")]) as (program, server):
         shell = await program.ok("local_shell", command="echo one && exit 3")
