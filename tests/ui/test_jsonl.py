@@ -434,7 +434,7 @@ async def test_handoff(workspace: Path, choice: str) -> None:
         keys = [item["key"] for item in asked["request"]["choices"]]
         assert "approve" in keys and not any("new_session" in key for key in keys)
         refused = await program.refused("handoff", request=asked["id"], choice="approve_new_session")
-        assert "cannot be carried out in a new session here" in refused
+        assert "Use approve, approve_edits, revise or keep_planning." in refused
         assert "cannot carry out" in await program.refused("handoff", request=asked["id"], choice="approve", role="x")
         await program.ok("handoff", request=asked["id"], choice=choice, comment="gladly", role="builder")
         await program.wait_for("idle")

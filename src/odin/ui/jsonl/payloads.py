@@ -157,25 +157,23 @@ class IdlePayload(Payload, frozen=True, kw_only=True):
     last_outcome: Outcome
 
 
-class ConfirmRequestPayload(Payload, frozen=True, kw_only=True):
+class RequestPayload(Payload, frozen=True, kw_only=True):
+    """The session waits for an answer. `id` is that of the request."""
+
+    id: str
+    request: Interaction
+
+
+class ConfirmRequestPayload(RequestPayload, frozen=True, kw_only=True):
     """A tool call waits for your permission; answer with `confirm`."""
 
-    id: str
-    request: Interaction
 
-
-class QuestionRequestPayload(Payload, frozen=True, kw_only=True):
+class QuestionRequestPayload(RequestPayload, frozen=True, kw_only=True):
     """The model or an MCP server asks questions; answer with `question`."""
 
-    id: str
-    request: Interaction
 
-
-class HandoffRequestPayload(Payload, frozen=True, kw_only=True):
+class HandoffRequestPayload(RequestPayload, frozen=True, kw_only=True):
     """The model presents a plan and would hand it over to be carried out; answer with `handoff`."""
-
-    id: str
-    request: Interaction
 
 
 class RequestAnsweredPayload(Payload, frozen=True, kw_only=True):

@@ -11,12 +11,12 @@ from typing import Any, TextIO
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from odin.core.call_events import AnswerEvent, AskEvent
+from odin.core.call_events import AnswerEvent
 from odin.core.client import Client, SessionInfo, SessionSummary, Snapshot
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import ContextAdded, Envelope, ModeChanged, PermissionModeChanged
 from odin.core.event_values import Mode
-from odin.core.interaction import Interaction, InteractionKind, make_interaction
+from odin.core.interaction import Interaction, InteractionKind
 from odin.core.message import Attachment
 from odin.core.op import Answer, Interrupt, Prompt, RunUserShell, SetModel
 from odin.core.text import suggest_similar
@@ -121,13 +121,14 @@ class _JsonlServer(LineServer):
             )
         )
         for interaction in shot.interactions:
-            self._ask(interaction)
+            self._ask(present_request(interaction))
         if not self._is_idle_told:
             self._await_idle()
 
-    def _ask(self, interaction: Interaction) -> None:
-        self._requests[interaction.id] = interaction
-        self._tell(present_request(interaction))
+    def _ask(self, payload: payloads.RequestPayload) -> None:
+        if payload.id not in self._requests:  # or it was pending at the start
+            self._requests[payload.id] = payload.request
+            self._tell(payload)
 
     def _send(self, payload: payloads.Payload) -> None:
         payload = payload if payload.session else replace(payload, session=self._info.session)
@@ -140,12 +141,11 @@ class _JsonlServer(LineServer):
 
     async def tell_event(self, envelope: Envelope) -> None:
         event = envelope.event
-        if isinstance(event, AskEvent):
-            if event.ask_id in self._requests:  # it was pending at the start
-                return
-            self._requests[event.ask_id] = make_interaction(event, envelope.agent)
         for payload in self._translator.translate(envelope):
-            self._tell(payload)
+            if isinstance(payload, payloads.RequestPayload):
+                self._ask(payload)
+            else:
+                self._tell(payload)
         if isinstance(event, AnswerEvent):
             self._requests.pop(event.ask_id, None)
         elif isinstance(event, ModeChanged) and not envelope.agent:
@@ -260,7 +260,7 @@ class _JsonlServer(LineServer):
             queue=shot.queue,
             agents=shot.sub_agents,
             todos=shot.todos,
-            requests=shot.interactions,
+            requests=tuple(self._requests.values()),
             context_used=shot.context_tokens,
             context_limit=shot.context_limit,
             usage=shot.usage,
@@ -345,13 +345,9 @@ class _JsonlServer(LineServer):
 
     async def _decide(self, command: commands.HandoffCommand) -> payloads.OkPayload:
         request = self._find_request(command.request, "handoff")
-        if command.choice.startswith("approve_new_session"):
-            raise UsageError(
-                "A plan cannot be carried out in a new session here.",
-                "Use approve, or send the plan to another `odin headless`.",
-            )
+        choice = request.find_choice(command.choice).key
         return await self._submit_answer(
-            Answer(request.id, command.choice, command.comment, plan=command.plan, role=command.role)
+            Answer(request.id, choice, command.comment, plan=command.plan, role=command.role)
         )
 
     # --- models ---

@@ -42,7 +42,7 @@ from odin.ui.line_server import get_outcome
 from odin.ui.progress import EventLines
 
 
-def present_request(request: Interaction) -> payloads.Payload:
+def present_request(request: Interaction) -> payloads.RequestPayload:
     """Return the line that asks for an answer.
 
     A plan cannot be carried out in a new session here, because the program keeps its session.
