@@ -10,8 +10,10 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from msgspec import Struct, structs
 
 from odin.app import build_standard_registry
 from odin.commands import build_parser
@@ -29,6 +31,9 @@ from odin.providers.offline.requests import REQUESTS
 from odin.tools.agent import AgentTool
 from odin.tools.context_summarizer import ContextSummarizerTool
 from odin.tools.web import WebFetchTool, WebSearchTool
+from odin.ui.jsonl.commands import COMMANDS as JSONL_COMMANDS
+from odin.ui.jsonl.commands import ClientCommand
+from odin.ui.jsonl.payloads import ANSWERS, EVENTS, AnswerPayload, Payload
 from odin.ui.tui.dialogs.reports import describe_scope
 from odin.ui.tui.keys import KEYS, KeyScope, format_key
 from record import as_text
@@ -131,6 +136,30 @@ def requests() -> str:
     return "\n".join(lines)
 
 
+def _list_lines(kinds: Iterable[type[Payload] | type[ClientCommand]], common: type[Struct]) -> str:
+    """Return a table of lines of JSON lines: their types, what they say, and their fields besides the common ones."""
+    lines = ["| type | meaning | fields |", "|---|---|---|"]
+    for kind in kinds:
+        about = " ".join((kind.__doc__ or "").split())
+        fields = [field for field in structs.fields(kind) if field.name not in common.__struct_fields__]
+        bold = [field.name for field in fields if field.required and common is ClientCommand]
+        names = ", ".join(f"**`{field.name}`**" if field.name in bold else f"`{field.name}`" for field in fields)
+        lines.append(f"| `{kind.get_type()}` | {about} | {names} |")
+    return "\n".join(lines)
+
+
+def jsonl_events() -> str:
+    return _list_lines(EVENTS, Payload)
+
+
+def jsonl_commands() -> str:
+    return _list_lines(JSONL_COMMANDS.values(), ClientCommand)
+
+
+def jsonl_answers() -> str:
+    return _list_lines(ANSWERS, AnswerPayload)
+
+
 PARTS = {
     "run": as_text,
     "flags": flags,
@@ -143,6 +172,9 @@ PARTS = {
     "builtins": builtins,
     "requests": requests,
     "keys": keys,
+    "jsonl_events": jsonl_events,
+    "jsonl_commands": jsonl_commands,
+    "jsonl_answers": jsonl_answers,
 }
 
 

@@ -155,7 +155,7 @@ async def test_a_running_session_uses_a_server_added_with_a_slash_command(
     env = {"HOME": str(home), "PATH": "/usr/bin:/bin", "ODIN_LOCAL_PORTS": "", "ODIN_MODEL": "offline"}
     sessions = await open_workspace_sessions(Options(cwd=str(workspace), env=env))
     try:
-        ctx = CommandContext(sessions, "edit_mode", PermissionModeSwitch())
+        ctx = CommandContext(sessions.client, "edit_mode", PermissionModeSwitch(), sessions)
         name = f"local-{server.partition(':')[2]}"
         assert await set_model(ctx, f"add {server}") == (
             f"Added {name}/small, {name}/big. Use one with /model {name}/small"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,11 @@ def make_control_line(subtype: str, request_id: str = "r1", **more: Any) -> str:
 
 
 class StreamClient:
-    """A running Odin that exchanges stream-json lines with the test."""
+    """A running Odin that exchanges JSON lines with the test."""
 
-    def __init__(self, *args: str, cwd: Path, env: dict[str, str]) -> None:
+    def __init__(self, *args: str, cwd: Path, env: dict[str, str], command: Sequence[str] = BOTH) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "odin", *BOTH, *args],
+            [sys.executable, "-I", "-m", "odin", *command, *args],
             cwd=cwd,
             env={**os.environ, **env},
             stdin=subprocess.PIPE,
@@ -135,6 +136,7 @@ def test_image_in_a_prompt_is_sent_and_a_bad_one_refused(run_odin_process: Run) 
 
 def test_invalid_lines_are_reported_and_the_others_processed(run_odin_process: Run) -> None:
     bad = '{"type": "user"\n' + "[]\n" + '{"type": 7}\n' + "\n" + b"\xff\xfe\n".decode("latin-1") + '{"type":"sing"}\n'
+    bad += "[" * 100_000 + "\n"
     more = (
         '{"type":"user"}\n'
         + make_user_line(7)
@@ -146,7 +148,7 @@ def test_invalid_lines_are_reported_and_the_others_processed(run_odin_process: R
         ran = run_odin_process(*BOTH, input=bad + more + make_user_line("hello"), env=server.env("anthropic"))
     messages = parse_lines(ran.stdout)
     errors = [message for message in messages if message.get("subtype") == "input_error"]
-    assert [error["line"] for error in errors] == [1, 2, 3, 5, 6, 7, 8]
+    assert [error["line"] for error in errors] == [1, 2, 3, 5, 6, 7, 8, 9]
     assert all(error["error"].startswith(f"Input line {error['line']} ") for error in errors)
     results = select_type(messages, "result")
     assert [result["error_kind"] for result in results] == ["EmptyPrompt", "UnknownMode", ""]

@@ -178,7 +178,10 @@ class AttachmentReader:
             return
         journal = CacheJournal()
         with record_into(journal):
-            output = await self._read_item(item, target, prompt.mode)
+            try:
+                output = await self._read_item(item, target, prompt.mode)
+            except OSError as error:  # the name is too long, for example
+                output = fail(f"{error.strerror or error}.")
         if output.is_error:
             batch.skip(_get_name(item), output.text)
         elif len(output.images) + len(batch.images) > MAX_IMAGES:

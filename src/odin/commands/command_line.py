@@ -91,8 +91,9 @@ commands:
   odin mcp               list, add or remove MCP servers; serve Odin as one
   odin pair              let a browser or program use `odin serve`; list and revoke
   odin resume [ID]       same as --resume
+  odin serve             serve sessions to browsers, programs and other machines
   odin attach ID|URL     watch and steer a session that is open elsewhere
-  odin headless          same as -p --input-format stream-json --output-format stream-json
+  odin headless          exchange JSON lines with a program: --format stream-json (the default) or jsonl
   odin migrate           import servers, rules, keys, sessions, ... of other agents
   odin import FILE       import an exported session or a transcript of another agent
   odin worktree          list, add, review, apply or remove git worktrees
@@ -208,11 +209,12 @@ def build_parser() -> argparse.ArgumentParser:
     add("-V", "--version", action="store_true", help="print the version and exit")
     add("--output-format", choices=("text", "json", "stream-json"), default="text", help="output of -p (default: text)")
     add("--input-format", choices=("text", "stream-json"), default="text", help="input of -p (default: text)")
+    add("--format", choices=("stream-json", "jsonl"), default="", help="input and output of odin headless")
     add("--json-schema", default="", metavar="FILE|JSON", help="with -p: print JSON that matches this schema")
     add(
         "--include-partial-messages",
         action="store_true",
-        help="with stream-json: include partial messages as they arrive",
+        help="with stream-json or jsonl: include partial messages as they arrive",
     )
     add("--replay-user-messages", action="store_true", help="with stream-json: echo each accepted prompt")
     _add_model_flags(parser.add_argument_group("mode, model and limits").add_argument)

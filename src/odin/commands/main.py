@@ -25,6 +25,7 @@ from odin.commands.command_line import (
     write_message,
 )
 from odin.config import Options, get_current_folder, load
+from odin.core.client import SessionSummary
 from odin.core.errors import EmptyPrompt, OdinError, OutputFailed, UsageError
 from odin.core.event_values import Mode
 from odin.core.op import Prompt
@@ -42,7 +43,7 @@ COMMANDS = {name: _MODULES.get(name, name) for name in _NAMES.split()}
 
 SHORTHANDS = {
     "resume": ("--resume",),
-    "headless": ("-p", "--input-format", "stream-json", "--output-format", "stream-json"),
+    "headless": ("-p", "--format", "stream-json"),
 }
 """Subcommands that are shorthands for flags."""
 
@@ -159,10 +160,14 @@ def _run_prompt(argv: list[str]) -> int:
         return 0
     if not args.headless and args.prompt and "--" not in argv:
         _refuse_mistyped_command(args.prompt, argv)
+    if args.format:
+        if not args.headless:
+            raise UsageError("--format requires `odin headless`.", f"Use `odin headless --format {args.format}`.")
+        args.input_format = args.output_format = args.format
     for name in REPORTED_FLAGS:
         if getattr(args, name.lstrip("-").replace("-", "_")):
             write_message(f"{name} is ignored: Odin does not support it yet.")
-    streaming = args.input_format == "stream-json"
+    streaming = args.input_format != "text"
     if args.resume is not None and args.continue_last:
         raise UsageError("--resume and --continue cannot be combined.")
     if args.resume == PICK_SESSION and not args.headless and not streaming and _is_at_terminal():
@@ -176,7 +181,7 @@ def _run_prompt(argv: list[str]) -> int:
         else:
             args.resume, args.prompt = None, "/resume"
     options = _build_options(args)
-    if streaming and args.output_format != "stream-json":
+    if streaming and args.output_format != args.input_format:
         raise UsageError("--input-format stream-json requires --output-format stream-json.")
     is_interactive = not args.headless and not streaming and args.output_format == "text"
     # A prompt on the command line whose answer goes to a file or pipe is a single prompt, not a conversation.
@@ -191,6 +196,8 @@ def _run_prompt(argv: list[str]) -> int:
             stack.enter_context(open_debug_log(args.debug, cwd, os.environ))
         if is_interactive:
             return _run_interactive(args, options)
+        if args.output_format == "jsonl":
+            return asyncio.run(_run_jsonl(args, options, text))
         if args.output_format == "stream-json":
             return asyncio.run(_run_json_stream(args, options, streaming, text))
         return asyncio.run(_print_answer(args, options, text))
@@ -341,6 +348,35 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
             default_mode=mode,
             replay_prompts=args.replay_user_messages,
             output_schema=options.output_schema,
+            owns_process=True,
+        )
+
+
+async def _run_jsonl(args: argparse.Namespace, options: Options, text: str) -> int:
+    import msgspec
+
+    from odin.commands.attach import open_client
+    from odin.host.stored_sessions import open_project_sessions
+    from odin.ui.jsonl.commands import MAX_LINE_BYTES
+    from odin.ui.jsonl.server import run_jsonl
+    from odin.ui.pipes import read_lines
+
+    async def list_sessions() -> tuple[SessionSummary, ...]:
+        return await asyncio.to_thread(lambda: open_project_sessions(args.cwd).list_sessions())
+
+    options = msgspec.structs.replace(options, can_ask=True, headless=True)
+    async with open_client(options, attach=not args.no_attach) as client:
+        await _check_command(client, args.prompt or "")
+        mode = await _resolve_mode(args, client)
+        return await run_jsonl(
+            client,
+            out=sys.stdout,
+            lines_in=read_lines(sys.stdin.fileno(), MAX_LINE_BYTES),
+            prompt=Prompt(_make_prompt_id(), text, mode, output_schema=options.output_schema) if text else None,
+            default_mode=mode,
+            include_deltas=args.include_partial_messages,
+            output_schema=options.output_schema,
+            list_sessions=list_sessions,
             owns_process=True,
         )
 

@@ -6,6 +6,7 @@ event loop reports them ready. A slow reader never blocks the agent, and a clien
 
 import asyncio
 import os
+import sys
 from collections import deque
 from collections.abc import AsyncIterator
 
@@ -100,15 +101,21 @@ class PipeWriter:
             self._drained.set_result(None)
 
 
-async def read_lines(fd: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a file descriptor as they arrive, without line ends."""
+async def read_lines(fd: int, limit: int = sys.maxsize) -> AsyncIterator[bytes]:
+    """Yield the lines of a file descriptor as they arrive, without line ends.
+
+    A line of more than `limit` bytes is cut after one more; the rest is not kept in memory.
+    """
     pieces: list[bytes] = []
+    room = limit + 1
     while chunk := await _read_chunk(fd):
         head, *rest = chunk.split(b"\n")
-        pieces.append(head)
+        pieces.append(head[:room])
+        room -= len(pieces[-1])
         for line in rest:
             yield b"".join(pieces)
-            pieces = [line]
+            pieces = [line[: limit + 1]]
+            room = limit + 1 - len(pieces[0])
     if last := b"".join(pieces):
         yield last
 

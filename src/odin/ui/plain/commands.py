@@ -150,7 +150,12 @@ class PlainCommands:
     @property
     def _context(self) -> CommandContext:
         return CommandContext(
-            self._sessions, self.mode, self.permission_mode, self._expect_turn, record_role=self.record_role
+            self._client,
+            self.mode,
+            self.permission_mode,
+            self._sessions,
+            self._expect_turn,
+            record_role=self.record_role,
         )
 
     @property

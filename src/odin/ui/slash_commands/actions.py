@@ -151,17 +151,20 @@ _ALREADY_COMPACTING = "Compaction is already running. /compact cancel stops it."
 
 class CommandContext(Struct, frozen=True):
     """The state that actions use. `mode` is for the next prompt; `expect_turn` is called before a turn starts, and
-    `record_role` with the role after a switch."""
+    `record_role` with the role after a switch. A front end that keeps its session has no `all_sessions`."""
 
-    sessions: Sessions
+    client: Client
     mode: Mode
     permission_mode: PermissionModeSwitch
+    all_sessions: Sessions | None = None
     expect_turn: Callable[[], None] = lambda: None
     record_role: Callable[[str], None] = lambda role: None
 
     @property
-    def client(self) -> Client:
-        return self.sessions.client
+    def sessions(self) -> Sessions:
+        if self.all_sessions is None:
+            raise UsageError("This works only in the app and in plain mode.", "`odin --help` lists the subcommands.")
+        return self.all_sessions
 
     async def get_session_id(self) -> str:
         return (await self.client.get_info()).session
@@ -173,7 +176,7 @@ Action = Callable[[CommandContext, str], Awaitable[str]]
 _COMMAND_WORD = re.compile(r"/[A-Za-z][\w:-]*")
 
 
-async def refuse_unknown_command(client: Client, text: str) -> None:
+async def refuse_unknown_command(client: Client, text: str, hint: str = "/help lists the commands.") -> None:
     """Raise UsageError if the text starts like a slash command, but there is none of that name.
 
     A path such as `/tmp/log` or `/etc` begins a prompt, and so does a space before the slash.
@@ -188,7 +191,7 @@ async def refuse_unknown_command(client: Client, text: str) -> None:
     suggestion = suggest_similar(word[1:], (*names, *custom), "/{}")
     raise UsageError(
         f"Unknown command {word}.{suggestion}",
-        "/help lists the commands. To send it to the model, type a space before the slash.",
+        f"{hint} To send it to the model, type a space before the slash.",
     )
 
 

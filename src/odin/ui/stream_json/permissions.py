@@ -114,9 +114,6 @@ def _list_rule_values(update: Raw) -> list[Raw]:
     )
 
 
-_INPUT_CLOSED = "No answer: the input was closed."
-
-
 class PermissionRequests:
     """What waits for the client's answer. `update` is called with every permission update that comes with one."""
 
@@ -146,7 +143,6 @@ class PermissionRequests:
         """The client's input ended: nobody answers any more, and what is pending is denied."""
         self.is_open = False
         self._pending.clear()
-        self._client.set_answering(False, _INPUT_CLOSED)
 
     async def take_answer(self, response: Raw) -> None:
         interaction = self._pending.pop(str(response.get("request_id")), None)

@@ -53,7 +53,7 @@ class SharedActions(SessionObserver):
 
     @property
     def context(self) -> CommandContext:
-        return CommandContext(self._app.sessions, self._app.mode, self._mode_switch)
+        return CommandContext(self._app.sessions.client, self._app.mode, self._mode_switch, self._app.sessions)
 
     async def run(self, name: str, rest: str) -> None:
         """Run an action and show its message as a toast."""
