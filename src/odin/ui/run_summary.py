@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -23,7 +24,7 @@ from odin.core.lazy_pattern import compile_lazily
 from odin.core.policy import Redact, redact_nothing
 from odin.core.text import get_typed_text
 from odin.ui.edited_files import EditedFile, EditedFiles
-from odin.ui.exit import describe_ending, describe_verification
+from odin.ui.exit import TURN_END_TIMEOUT_S, describe_ending, describe_verification, get_exit_code
 from odin.ui.progress import EventLines
 from odin.ui.slash_commands.reports import format_cost
 from odin.ui.terminal import escape_control, escape_hidden, write_line
@@ -79,7 +80,8 @@ class RunSummary:
     async def finish(self) -> None:
         """Wait for the last events of the client, which is closed."""
         if self._reading is not None:
-            await self._reading
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._reading, TURN_END_TIMEOUT_S)
 
     async def _read(self, client: Client, events: AsyncIterator[Envelope]) -> None:
         info = await client.get_info()
@@ -126,8 +128,9 @@ class RunSummary:
         checks = describe_verification(ended.verification) if ended is not None else ""
         files = [self._render_file(file) for file in self._files.files.values()]
         commands = [f"{self._quote(command)}: {result}" for command, result in self._commands.values()]
+        outcome = code or (get_exit_code(ended) if ended is not None else 0)  # a program reads it in the result
         head = [
-            f"## Odin: {EXIT_CODES.get(code, 'failure')}",
+            f"## Odin: {EXIT_CODES.get(outcome, 'failure')}",
             "",
             f"- Exit code: {code}",
             *([f"- Reason: {self._escape(reason)}"] if reason else []),
@@ -153,7 +156,7 @@ class RunSummary:
                 lines += ["", f"Prompt: {self._quote(get_typed_text(turn.started.body))}"]
             if turn.ended is not None and turn.ended.text:
                 answer = self.redact(turn.ended.text).text
-                lines += ["", *_quote_answer(answer, room // len(turns) - 2 * _MAX_LINE)]
+                lines += ["", *quote_answer(answer, room // len(turns) - 2 * _MAX_LINE)]
         return lines
 
     def _render_file(self, file: EditedFile) -> str:
@@ -214,7 +217,7 @@ def _render_list(heading: str, items: Sequence[str], *, is_folded: bool = False)
         yield from ("", "</details>")
 
 
-_LINKED = compile_lazily(r"@(?=\w)|[#!](?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
+_LINKED = compile_lazily(r"@(?=\w)|[#!](?=\d)|:(?=//)|www(?=\.)", re.IGNORECASE)
 """Where GitHub and GitLab make text a mention or a link. A zero-width space prevents it."""
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", "[": "\\[", "\\": "\\\\"})
@@ -230,7 +233,7 @@ _PLAIN_LANGUAGES = "bash c cpp css diff go html java javascript json python ruby
 """Those of code blocks that are only colored: others become diagrams or suggestions."""
 
 
-def _quote_answer(text: str, room: int) -> list[str]:
+def quote_answer(text: str, room: int) -> list[str]:
     """Return the answer as a block quote of at most `room` characters."""
     text = escape_control(text.replace("\r\n", "\n")).strip("\n")
     shown = text[:room]
