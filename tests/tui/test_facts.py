@@ -282,6 +282,14 @@ def test_a_deleted_file_is_marked_and_a_change_without_a_diff_has_no_numbers() -
     assert "+0" not in shown
 
 
+def test_a_file_has_no_numbers_if_a_command_changed_it_too() -> None:
+    path = "/srv/project/src/a.py"
+    again = FilesChanged("c2", (FileChange(file_state(path, "2"), file_state(path, "3")),))
+    shown = get_side_panel(make_facts(*edit_events("c1", path, "1", "2", DIFF), again))
+    assert "src/a.py" in shown
+    assert "+2" not in shown
+
+
 def test_agents_show_their_state_and_waiting_ones_are_counted() -> None:
     found = make_facts(
         AgentStarted("agent-1", "look for tests", "ask_mode"), AgentStarted("agent-2", "read docs", "ask_mode")
