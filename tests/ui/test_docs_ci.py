@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -22,10 +22,12 @@ RECIPES: list[dict[str, Any]] = [yaml.safe_load(block) for block in re.findall(r
 def list_scripts() -> Iterator[str]:
     """Yield the scripts of every job, on GitHub and GitLab, and the blocks of shell."""
     for recipe in RECIPES:
-        for job in (recipe.get("jobs") or recipe).values():
+        jobs: list[Any] = list((recipe.get("jobs") or recipe).values())
+        for job in jobs:
             if isinstance(job, dict):
-                yield from (step["run"] for step in job.get("steps", ()) if "run" in step)
-                yield from ("\n".join(job[part]) for part in ("before_script", "script") if part in job)
+                named = cast("dict[str, Any]", job)
+                yield from (step["run"] for step in named.get("steps", ()) if "run" in step)
+                yield from ("\n".join(named[part]) for part in ("before_script", "script") if part in named)
     yield from re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 
 

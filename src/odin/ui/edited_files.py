@@ -1,7 +1,8 @@
 """The files that a session has changed and how many lines of them, folded from events."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from odin.core.call_events import ToolEnded
 from odin.core.event import Envelope, FilesChanged, Redone, Rewound, TurnEnded
@@ -10,8 +11,7 @@ from odin.core.event_values import FileChange, FileState
 MAX_FILES = 500
 
 
-@dataclass(slots=True)
-class EditedFile:
+class EditedFile(Struct):
     """`original` is the file before the session changed it. `uncounted` are the calls whose lines are not known."""
 
     path: str
