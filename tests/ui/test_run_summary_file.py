@@ -100,15 +100,16 @@ def test_a_terminated_run_has_a_summary(workspace: Path, form: str) -> None:
     assert "Prompt: `Tell.`" in summary
 
 
-def test_a_program_gets_one_summary_of_all_its_prompts(run_odin: Run, workspace: Path) -> None:
-    with ScriptedServer([WRITE, say("One."), say("Two.")]) as server:
-        lines = make_user_line("First.") + make_user_line("Second.")
+def test_a_program_gets_one_summary_of_its_newest_prompts(run_odin: Run, workspace: Path) -> None:
+    with ScriptedServer([WRITE, *(say(f"Answer {number}.") for number in range(1, 13))]) as server:
+        lines = "".join(make_user_line(f"Prompt {number}.") for number in range(1, 13))
         ran = run_odin("headless", *ACCEPT, "--summary", "s.md", env=server.env("anthropic"), input=lines)
     summary = (workspace / "s.md").read_text()
     assert ran.returncode == 0
-    assert "Prompt: `First.`\n\n> One.\n\nPrompt: `Second.`\n\n> Two.\n" in summary
+    shown = "".join(f"\nPrompt: `Prompt {number}.`\n\n> Answer {number}.\n" for number in range(3, 13))
+    assert f"\n2 earlier prompts left out.\n{shown}\n### Changed files (1)\n" in summary
     assert summary.count("## Odin") == 1
-    assert "3 steps · " in summary
+    assert "13 steps · " in summary
 
 
 def test_summary_is_appended_and_its_secrets_are_removed(run_odin: Run, workspace: Path) -> None:

@@ -150,7 +150,8 @@ class RunSummary:
 
     def _render_turns(self, room: int) -> list[str]:
         turns = self._turns[-_MAX_TURNS:]
-        lines = ["", f"{len(self._turns) - _MAX_TURNS} earlier prompts are left out."] if turns != self._turns else []
+        left = len(self._turns) - len(turns)
+        lines = ["", f"{pluralize(left, 'earlier prompt')} left out."] if left else []
         for turn in turns:
             if turn.started.source != "mail":
                 lines += ["", f"Prompt: {self._quote(get_typed_text(turn.started.body))}"]
