@@ -38,9 +38,10 @@ from odin.core.event import (
 from odin.core.event_values import FileChange, FileState, LanguageServerState, ServerStatus, Todo
 from odin.core.format import format_count, format_seconds, format_usd, get_model_name
 from odin.core.message import Usage
+from odin.ui.edited_files import MAX_FILES
 from odin.ui.slash_commands.reports import format_context
 from odin.ui.tui.palette import DARK, make_palette
-from odin.ui.tui.panels.facts import MAX_FILES, SessionFacts
+from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.side import SideSections
 from odin.ui.tui.panels.status import lay_out, list_parts
 
@@ -279,6 +280,14 @@ def test_a_deleted_file_is_marked_and_a_change_without_a_diff_has_no_numbers() -
     assert "old.py" in shown
     assert "deleted" in shown
     assert "+0" not in shown
+
+
+def test_a_file_has_no_numbers_if_a_command_changed_it_too() -> None:
+    path = "/srv/project/src/a.py"
+    again = FilesChanged("c2", (FileChange(file_state(path, "2"), file_state(path, "3")),))
+    shown = get_side_panel(make_facts(*edit_events("c1", path, "1", "2", DIFF), again))
+    assert "src/a.py" in shown
+    assert "+2" not in shown
 
 
 def test_agents_show_their_state_and_waiting_ones_are_counted() -> None:

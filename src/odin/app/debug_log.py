@@ -16,6 +16,7 @@ from odin.config import load
 from odin.core import debug
 from odin.core.errors import UsageError
 from odin.core.path_names import is_secret_path
+from odin.core.policy import Redact
 from odin.core.text import to_valid_unicode
 from odin.version import __version__
 
@@ -29,10 +30,7 @@ _SKIPPED_EVENTS = ("Streamed", "Progressed")
 @contextmanager
 def open_debug_log(path: str, cwd: str, env: Mapping[str, str]) -> Generator[None]:
     """Append what the process does to the file meanwhile. Raise UsageError if it cannot be written."""
-    config = load(cwd, env)
-    values = _read_env_files(config.root)
-    redact = build_redactor(config, {**values, **env}, ())  # finds the passwords in URLs
-    redact.add_secrets(values)
+    redact = make_redactor(cwd, env)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.fchmod(fd, 0o600)
@@ -73,6 +71,15 @@ def open_debug_log(path: str, cwd: str, env: Mapping[str, str]) -> Generator[Non
     finally:
         debug.write = None
         os.close(fd)
+
+
+def make_redactor(cwd: str, env: Mapping[str, str]) -> Redact:
+    """Return a redactor that knows the secrets of the project and the user before a session has read them."""
+    config = load(cwd, env)
+    values = _read_env_files(config.root)
+    redact = build_redactor(config, {**values, **env}, ())  # finds the passwords in URLs
+    redact.add_secrets(values)
+    return redact
 
 
 def _read_env_files(root: str) -> dict[str, str]:

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, TextIO
 import msgspec
 
 from odin.config.auth import MAX_KEY_LENGTH
-from odin.core.errors import OdinError, UsageError
+from odin.core.errors import EXIT_CODES, OdinError, UsageError
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.policy import mask_logins
 from odin.core.provider import EFFORTS
 from odin.core.text import list_choices, suggest_similar
-from odin.ui.terminal import escape_hidden, escape_json, get_terminal_size, shorten
+from odin.ui.terminal import escape_hidden, escape_json, get_terminal_size, shorten, wrap_words
 
 CLOSE_TIMEOUT_S = 10.0
 """How long running work may take to end when Odin exits."""
@@ -103,11 +103,7 @@ commands:
 `odin COMMAND --help` lists the flags of a command.
 """
 
-_EPILOG = """\
-exit codes: 0 success, 1 failure, 2 usage error, 3 checks did not pass, 4 all changes were denied,
-            5 no JSON that matches the schema, 69 no model could do the work,
-            74 output could not be written, 75 temporary failure, 130 interrupted, 143 terminated
-"""
+_EPILOG = wrap_words(f"exit codes: {', '.join(f'{code} {words}' for code, words in EXIT_CODES.items())}", 100, " " * 12)
 
 _IGNORED_FLAGS = (
     ("--add-dir", 1),
@@ -211,6 +207,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--input-format", choices=("text", "stream-json"), default="text", help="input of -p (default: text)")
     add("--format", choices=("stream-json", "jsonl"), default="", help="input and output of odin headless")
     add("--json-schema", default="", metavar="FILE|JSON", help="with -p: print JSON that matches this schema")
+    add("--summary", metavar="FILE", help="with -p: append a summary of the run to a file, as Markdown")
     add(
         "--include-partial-messages",
         action="store_true",

@@ -14,7 +14,7 @@ import select
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from odin.commands.command_line import (
     PICK_SESSION,
@@ -32,6 +32,9 @@ from odin.core.op import Prompt
 from odin.core.text import append_piped_text, find_similar, to_valid_unicode
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import parse_mode, split_plan_alias
+
+if TYPE_CHECKING:
+    from odin.ui.run_summary import RunSummary
 
 _NAMES = (
     "models sessions usage replay undo redo trust rules agents skills plugin explain doctor eval auth provider mcp "
@@ -196,11 +199,9 @@ def _run_prompt(argv: list[str]) -> int:
             stack.enter_context(open_debug_log(args.debug, cwd, os.environ))
         if is_interactive:
             return _run_interactive(args, options)
-        if args.output_format == "jsonl":
-            return asyncio.run(_run_jsonl(args, options, text))
-        if args.output_format == "stream-json":
-            return asyncio.run(_run_json_stream(args, options, streaming, text))
-        return asyncio.run(_print_answer(args, options, text))
+        if args.summary is not None:
+            return _run_with_summary(args, options, streaming, text)
+        return asyncio.run(_run_headless(args, options, streaming, text))
 
 
 def _refuse_mistyped_command(word: str, argv: list[str]) -> None:
@@ -237,8 +238,10 @@ def _build_options(args: argparse.Namespace) -> Options:
         )
     if args.agents:
         _check_agents(args.agents)
-    if args.json_schema and not args.headless and args.output_format == "text":
-        raise UsageError("--json-schema requires -p.")
+    if not args.headless and args.output_format == "text":
+        for flag, given in (("--json-schema", args.json_schema), ("--summary", args.summary is not None)):
+            if given:
+                raise UsageError(f"{flag} requires -p.")
     tools = None if args.tools in (None, "default") else tuple(split_list([args.tools]))
     return Options(
         cwd=args.cwd,
@@ -304,7 +307,43 @@ def _read_schema(given: str) -> dict[str, Any]:
         raise UsageError(f"--json-schema: cannot read the schema ({error}).", "Give a JSON file, or JSON.") from error
 
 
-async def _print_answer(args: argparse.Namespace, options: Options, text: str) -> int:
+def _run_with_summary(args: argparse.Namespace, options: Options, streaming: bool, text: str) -> int:
+    """Write the summary of --summary, however the run ends."""
+    from odin.app.debug_log import make_redactor
+    from odin.ui.exit import EXIT_INTERRUPTED
+    from odin.ui.run_summary import RunSummary
+
+    summary = RunSummary(args.summary)
+    code, failure = 1, "Internal error."
+    try:
+        summary.redact = make_redactor(os.path.realpath(args.cwd or get_current_folder()), os.environ)
+        code, failure = asyncio.run(_run_headless(args, options, streaming, text, summary)), ""
+    except OdinError as error:
+        code, failure = error.exit_code, error.describe()
+        raise
+    except KeyboardInterrupt:
+        code, failure = EXIT_INTERRUPTED, ""
+        raise
+    finally:
+        summary.write(code, failure)
+    return code
+
+
+async def _run_headless(
+    args: argparse.Namespace, options: Options, streaming: bool, text: str, summary: "RunSummary | None" = None
+) -> int:
+    try:
+        if args.output_format == "jsonl":
+            return await _run_jsonl(args, options, text, summary)
+        if args.output_format == "stream-json":
+            return await _run_json_stream(args, options, streaming, text, summary)
+        return await _print_answer(args, options, text, summary)
+    finally:
+        if summary is not None:
+            await summary.finish()
+
+
+async def _print_answer(args: argparse.Namespace, options: Options, text: str, summary: "RunSummary | None") -> int:
     from odin.commands.attach import open_client
     from odin.ui.print import run_json, run_text
 
@@ -314,6 +353,8 @@ async def _print_answer(args: argparse.Namespace, options: Options, text: str) -
     options = msgspec.structs.replace(options, can_ask=terminal is not None, headless=True)
     show = run_json if args.output_format == "json" else run_text
     async with open_client(options, attach=not args.no_attach) as client:
+        if summary is not None:
+            summary.follow(client)
         await _check_command(client, args.prompt or "")
         mode = await _resolve_mode(args, client)
         prompt = Prompt(_make_prompt_id(), text, mode, output_schema=options.output_schema)
@@ -328,7 +369,9 @@ async def _print_answer(args: argparse.Namespace, options: Options, text: str) -
         )
 
 
-async def _run_json_stream(args: argparse.Namespace, options: Options, reading: bool, text: str) -> int:
+async def _run_json_stream(
+    args: argparse.Namespace, options: Options, reading: bool, text: str, summary: "RunSummary | None"
+) -> int:
     import msgspec
 
     from odin.commands.attach import open_client
@@ -337,6 +380,8 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
 
     options = msgspec.structs.replace(options, can_ask=options.can_ask and reading, headless=True)
     async with open_client(options, attach=not args.no_attach) as client:
+        if summary is not None:
+            summary.follow(client)
         await _check_command(client, args.prompt or "")
         mode = await _resolve_mode(args, client)
         return await run_stream_json(
@@ -352,7 +397,7 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
         )
 
 
-async def _run_jsonl(args: argparse.Namespace, options: Options, text: str) -> int:
+async def _run_jsonl(args: argparse.Namespace, options: Options, text: str, summary: "RunSummary | None") -> int:
     import msgspec
 
     from odin.commands.attach import open_client
@@ -366,6 +411,8 @@ async def _run_jsonl(args: argparse.Namespace, options: Options, text: str) -> i
 
     options = msgspec.structs.replace(options, can_ask=True, headless=True)
     async with open_client(options, attach=not args.no_attach) as client:
+        if summary is not None:
+            summary.follow(client)
         await _check_command(client, args.prompt or "")
         mode = await _resolve_mode(args, client)
         return await run_jsonl(

@@ -8,6 +8,23 @@ from typing import ClassVar
 
 from odin.core.text import list_choices, suggest_similar
 
+EXIT_CODES = {
+    0: "success",
+    1: "failure",
+    2: "usage error",
+    3: "checks did not pass",
+    4: "all changes were denied",
+    5: "no JSON that matches the schema",
+    69: "no model could do the work",
+    74: "output could not be written",
+    75: "temporary failure",
+    129: "hung up",
+    130: "interrupted",
+    141: "output was closed",
+    143: "terminated",
+}
+"""The exit codes of `odin`, in words."""
+
 
 class OdinError(Exception):
     exit_code: ClassVar[int] = 1

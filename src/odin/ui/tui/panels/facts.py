@@ -1,8 +1,6 @@
 """State of the session shown by the panels, folded from events: model, context, cost, todos, edited files."""
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -15,7 +13,6 @@ from odin.core.call_events import (
     SpawnListening,
     SpawnStarted,
     TodosChanged,
-    ToolEnded,
     UsageRecorded,
     UsageTotals,
 )
@@ -26,7 +23,6 @@ from odin.core.event import (
     BudgetSet,
     EffortChanged,
     Envelope,
-    FilesChanged,
     LanguageServersChanged,
     LoopChanged,
     ModelChanged,
@@ -34,8 +30,6 @@ from odin.core.event import (
     PromptDropped,
     PromptInjected,
     PromptQueued,
-    Redone,
-    Rewound,
     RoleChanged,
     ServersChanged,
     SessionOpened,
@@ -43,94 +37,11 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.event_values import DEFAULT_ROLE, FileChange, FileState
+from odin.core.event_values import DEFAULT_ROLE
 from odin.core.message import Usage
 from odin.core.timeline import Timeline
+from odin.ui.edited_files import EditedFiles
 from odin.ui.tui.panels.agent_activity import AgentList
-
-MAX_FILES = 500
-
-
-@dataclass(slots=True)
-class EditedFile:
-    """`original` is the file before the session changed it. `is_counted`: the line counts cover every change."""
-
-    path: str
-    original: FileState
-    call_id: str
-    added: int = 0
-    removed: int = 0
-    is_deleted: bool = False
-    is_counted: bool = False
-
-
-class EditedFiles:
-    """Files changed by tool calls. A file whose content is the original again, e.g. after a rewind, is not listed."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, EditedFile] = {}
-        self._lines: dict[str, tuple[int, int]] = {}
-
-    def apply(self, envelope: Envelope) -> None:
-        match envelope.event:
-            case FilesChanged(changes=changes, call_id=call_id):
-                self._apply_changes(changes, call_id)
-                self._count_lines(call_id)
-            case Rewound(changes=changes) | Redone(changes=changes):
-                for path in self._apply_changes(changes, ""):
-                    self.files[path].is_counted = False
-            case ToolEnded(status="success", call_id=call_id, files=(_,), display=diff):
-                self._lines[call_id] = count_diff_lines(diff)
-                self._count_lines(call_id)
-            case TurnEnded():
-                self._lines.clear()
-            case _:
-                pass
-
-    def _apply_changes(self, changes: Iterable[FileChange], call_id: str) -> list[str]:
-        """Record the changes and return the paths that are listed now."""
-        changed: dict[str, None] = {}
-        for change in changes:
-            path = change.after.path
-            changed[path] = None
-            file = self.files.pop(path, None) or EditedFile(path, change.before, call_id)
-            file.call_id = call_id or file.call_id
-            file.is_deleted = change.after.kind == "absent"
-            if not _is_same_state(file.original, change.after):
-                self.files[path] = file
-        while len(self.files) > MAX_FILES:
-            del self.files[next(iter(self.files))]
-        return [path for path in changed if path in self.files]
-
-    def _count_lines(self, call_id: str) -> None:
-        """Add the line counts of a call once both its file change and its diff have arrived, in either order."""
-        changed = [file for file in self.files.values() if file.call_id == call_id]
-        if len(changed) == 1 and call_id in self._lines:
-            added, removed = self._lines.pop(call_id)
-            file = changed[0]
-            fresh = not (file.added or file.removed)
-            file.added += added
-            file.removed += removed
-            file.is_counted = file.is_counted or fresh
-
-
-def _is_same_state(one: FileState, other: FileState) -> bool:
-    return (one.kind, one.sha256, one.target) == (other.kind, other.sha256, other.target)
-
-
-def count_diff_lines(diff: str) -> tuple[int, int]:
-    """Return how many lines a diff adds and removes. Lines before the first hunk are file headers."""
-    added = removed = 0
-    inside = False
-    for line in diff.splitlines():
-        if line.startswith("@@"):
-            inside = True
-        elif inside and line.startswith("+"):
-            added += 1
-        elif inside and line.startswith("-"):
-            removed += 1
-    return added, removed
-
 
 LOW_LIMIT = 0.1
 """Rate limits are shown when at most this share of them is left."""
