@@ -17,7 +17,7 @@ from odin.config import Options
 from odin.core.client import Client, Sessions, SessionSummary
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionLocked, SessionNotFound, UsageError
 from odin.core.interaction import read_answer
-from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions, Op, Prompt
+from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions, ChangePrompt, Op, Prompt
 from odin.core.path_names import contains
 from odin.engine.client import LocalClient
 from odin.host.manager import SessionManager
@@ -135,6 +135,10 @@ def _attribute(op: Op, who: Identity) -> Op:
         return replace(op, by="user", client=who.name)
     if isinstance(op, Prompt):
         return replace(op, source="user" if who.right == "approve" else "channel")
+    if isinstance(op, ChangePrompt):
+        # One that a client without `approve` has changed stays marked, whoever changes it again.
+        is_guest = who.right != "approve" and (op.text is not None or op.attachments is not None)
+        return replace(op, source="channel" if is_guest else None)
     return op
 
 
