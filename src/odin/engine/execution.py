@@ -41,7 +41,7 @@ from odin.engine.call_text import (
     format_rejection,
     format_unaskable,
 )
-from odin.engine.permission_request import GRANTORS, PermissionRequest
+from odin.engine.permission_request import PermissionRequest, may_grant
 from odin.engine.settlement import Settlement
 from odin.policy.commands.analysis import is_plainly_read_only
 from odin.policy.decision import Decision
@@ -291,7 +291,7 @@ class CallExecutor:
                 stops_turn = answer.interrupt or answer.by == "shutdown"
                 return call.refuse(format_rejection(answer), "denied", error_type=error_type, stops_turn=stops_turn)
             elif answer.args is None:
-                is_granted = answer.by in GRANTORS
+                is_granted = may_grant(answer.by)
                 if is_granted and await request.is_outdated():
                     continue
                 decision = replace(call.decision, hides_secrets=call.decision.hides_secrets and not is_granted)

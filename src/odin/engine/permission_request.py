@@ -19,11 +19,15 @@ from odin.engine.call import Call, CallDeps, CallScope
 from odin.engine.command_effects import EffectTexts
 from odin.engine.interactions import Recheck
 
-GRANTORS = ("user", "sdk", "api")
-"""Values of `Answer.by` that grant what the request names.
+_GRANTORS = ("user", "sdk", "api", "redis")
 
-Only these answers may widen the sandbox; those of hooks and replays may not.
-"""
+
+def may_grant(by: str) -> bool:
+    """True if an answer `by` this one grants what the request names. `redis:NAME` is someone who uses Redis.
+
+    Only such answers may widen the sandbox; those of hooks and replays may not.
+    """
+    return by.partition(":")[0] in _GRANTORS
 
 
 class PermissionRequest:
@@ -194,7 +198,7 @@ class PermissionRequest:
                 problem = "The arguments cannot be changed in this request, so the command was not run again."
                 self._warn(problem)
                 return Answer(answer.id, "deny", problem, by=answer.by)
-            if network and answer.allow and answer.by not in GRANTORS:
+            if network and answer.allow and not may_grant(answer.by):
                 return Answer(answer.id, "deny", "Only the user can grant the network.", by=answer.by)
             if answer.scope is not None:
                 self._warn("Running it again is allowed only once; no rule was saved.")
