@@ -343,9 +343,12 @@ def find_open_end(text: str, values: KnownValues) -> int:
     if any(mark in text[line:].lower() for mark in _CONTEXT_MARKS):
         start = line
     block = text.rfind("-----BEGIN")
-    if block >= 0 and "-----END" not in text[block:]:
+    is_key = block >= 0 and (_BLOCK_BEGIN.match(text, block) or "\n" not in text[block:])
+    if is_key and _BLOCK_END.search(text, block) is None:
         start = min(start, block)
-    return min(start, values.find_open_end(text))
+    start = min(start, values.find_open_end(text))
+    inside = (span.start for span in find_secrets(text, values) if span.start < start < span.end)
+    return next(inside, start)
 
 
 _STYLE = re.compile(r"\x1b\[[\d;]*[mK]")
