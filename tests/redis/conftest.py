@@ -99,6 +99,15 @@ def redis(server: RedisServer) -> Iterator[Any]:
         yield client
 
 
+def read_channel(redis: Any, channel: Any) -> list[tuple[str, str]]:
+    """Return the channels and texts of all messages that were published by now."""
+    redis.publish("odin:end-of-test", "")
+    found: list[tuple[str, str]] = []
+    while (message := channel.get_message(timeout=20))["channel"] != "odin:end-of-test":
+        found += [(message["channel"], message["data"])] if message["type"] == "pmessage" else []
+    return found
+
+
 class PublishedSession:
     """A session, and what its user is told."""
 

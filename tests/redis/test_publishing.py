@@ -15,7 +15,7 @@ from odin.policy.secrets import Redactor
 from odin.redis.encoding import EntryEncoder
 from odin.testing import call, say
 
-from .conftest import Publish, PublishedSession, RedisServer, read_last_id, read_stream, wait_until
+from .conftest import Publish, PublishedSession, RedisServer, read_channel, read_last_id, read_stream, wait_until
 
 SECRET = "tok-Zq8rT5wY2uI9oP3a"
 PHRASE = "correct horse 42 battery staple"
@@ -53,7 +53,6 @@ async def test_the_stream_is_the_log_and_the_snapshot_the_last_state(
 async def test_chunks_are_published_on_a_channel_as_they_arrive(
     publish: Publish, server: RedisServer, redis: Any
 ) -> None:
-    heard: list[Any] = []
     with redis.pubsub() as channel:
         channel.psubscribe("odin:*")
         text = "one two three " * 40
@@ -62,13 +61,12 @@ async def test_chunks_are_published_on_a_channel_as_they_arrive(
         await wait_for_all(redis, session)
         await session.ask("again")
         await session.client.close()
-        while (message := channel.get_message(timeout=1)) is not None:
-            heard.append(message)
-    live = [json.loads(item["data"]) for item in heard if item["channel"] == f"{session.key}:live"]
+        heard = read_channel(redis, channel)
+    live = [json.loads(text) for name, text in heard if name == f"{session.key}:live"]
     chunks = [item["event"]["text"] for item in live if item["event"]["type"] == "TextStreamed" and item["seq"] > 2]
     assert "".join(chunks).endswith(text)
     assert not {item["event"]["type"] for item in live} & {"TurnStarted", "TurnEnded", "Replied"}
-    pushed = [int(item["data"]) for item in heard if item["channel"] == f"{session.key}:snapshot"]
+    pushed = [int(text) for name, text in heard if name == f"{session.key}:snapshot"]
     assert pushed == sorted(pushed)
     assert pushed[-1] == session.read_log()[-1].seq
 
@@ -92,9 +90,7 @@ async def test_secrets_never_reach_redis(publish: Publish, server: RedisServer, 
         await session.ask(told)
         await wait_until(lambda: redis.xlen(f"{session.key}:results") == 2)
         await session.client.close()
-        heard: list[str] = []
-        while (message := channel.get_message(timeout=1)) is not None:
-            heard.append(str(message["data"]))
+        heard = [text for _, text in read_channel(redis, channel)]
     log = Path(session.client.session.log).read_text()
     assert SECRET in log
     assert PHRASE in log

@@ -55,6 +55,7 @@ def connect(settings: RedisSettings) -> Redis:
         ssl_certfile=settings.cert_file or None,
         ssl_keyfile=settings.key_file or settings.cert_file or None,
         protocol=2,
+        driver_info=None,
         retry=Retry(NoBackoff(), 0),
         socket_timeout=None,  # every wait is limited by its caller
         socket_connect_timeout=None,
@@ -90,7 +91,12 @@ def explain_failure(error: BaseException, settings: RedisSettings) -> OdinError:
     if isinstance(error, OdinError):
         return error
     redis, causes = f"Redis at {settings.parse_url().place}", [*_list_causes(error)]
-    reason = re.sub(r"(?s)^Command # .* caused error: ", "", str(error)).strip()[:_MAX_REASON_CHARS].rstrip(".")
+    error = next((cause for cause in causes if isinstance(cause, AuthenticationError)), error)
+    text = str(error.args[0]) if error.args else type(error).__name__
+    # In a transaction, redis-py puts the whole command before the reason.
+    reason = re.sub(r"(?s)^Command # .* of pipeline caused error: \(.(.*).,\)$", r"\1", text)[
+        :_MAX_REASON_CHARS
+    ].rstrip(".")
     system = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), reason)
     match error:
         case AuthenticationError() | AuthorizationError():
