@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from odin.config import Options
 from odin.core.event import Envelope, TurnEnded, Warned
 from odin.core.op import Prompt
 from odin.core.timing import Timing
+from odin.engine.call import BeforeStep
 from odin.engine.client import LocalClient
 from odin.host.manager import SessionManager
 from odin.session.log import read_log
@@ -51,14 +52,14 @@ class RedisServer:
         options = ("--port", "0", "--unixsocket", str(self.socket), "--save", "", "--dir", str(self._folder))
         self._process = subprocess.Popen(["redis-server", *options, *self._more], stdout=subprocess.DEVNULL)
         for _ in range(10_000):
-            with suppress(RedisError), self.connect(retry=None) as client:
-                client.ping()
+            with suppress(RedisError), self.connect() as client:
+                client.execute_command("PING")
                 return
             assert self._process.poll() is None, "redis-server did not start"
         raise AssertionError("redis-server does not answer")
 
-    def connect(self, **more: Any) -> "Redis[str]":  # pyright: ignore[reportInvalidTypeArguments, reportUnknownParameterType]
-        return Redis(unix_socket_path=str(self.socket), decode_responses=True, protocol=2, **more)
+    def connect(self) -> Any:
+        return Redis(unix_socket_path=str(self.socket), decode_responses=True, protocol=2)
 
     def signal(self, number: int) -> None:
         assert self._process is not None
@@ -173,7 +174,7 @@ async def publish(server: RedisServer, home: Path, workspace: Path) -> AsyncIter
     async def open_session(
         turns: list[Turn],
         *,
-        given: Mapping[str, Any] | None = None,
+        before_call: Sequence[BeforeStep] = (),
         options: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         **settings: Any,
@@ -182,15 +183,9 @@ async def publish(server: RedisServer, home: Path, workspace: Path) -> AsyncIter
         models.append(model := ScriptedServer(turns))
         model.__enter__()
         variables = {**os.environ, **model.env("anthropic"), **(env or {})}
-        chosen = {
-            "cwd": str(workspace),
-            "env": variables,
-            "yes": True,
-            "trust": True,
-            "timing": FAST,
-            **(options or {}),
-        }
-        return PublishedSession(await manager.open(Options(**chosen), **(given or {})))
+        chosen: dict[str, Any] = {"yes": True, "trust": True, "timing": FAST, **(options or {})}
+        opened = await manager.open(Options(cwd=str(workspace), env=variables, **chosen), before_call=before_call)
+        return PublishedSession(opened)
 
     yield open_session
     assert await manager.close(20)

@@ -11,8 +11,9 @@ import pytest
 from odin.core.call_events import PermissionAnswered, PermissionAsked, RuleAdded
 from odin.core.event import PermissionModeChanged, TitleSet, TurnStarted
 from odin.core.op import AddRule, Answer, Interrupt, Op, Prompt, RunUserShell, SetPermissionMode, SetTitle
-from odin.core.rights import RIGHTS, allows
+from odin.core.rights import RIGHTS, Right, allows
 from odin.testing import call, say
+from tests.table import each
 
 from .conftest import Publish, PublishedSession, RedisServer, wait_until
 
@@ -47,10 +48,9 @@ def find_events(session: PublishedSession, kind: type[Any]) -> list[Any]:
     return [envelope.event for envelope in session.read_log() if isinstance(envelope.event, kind)]
 
 
-def test_every_op_needs_a_right() -> None:
-    assert set(RIGHTS) == set(Op.__args__)
-    assert "view" not in RIGHTS.values()
-    for right, op, is_allowed in (
+@each(
+    ("right", "op", "is_allowed"),
+    [
         ("view", Prompt("1", "x", "edit_mode"), False),
         ("prompt", Prompt("1", "x", "edit_mode"), True),
         ("prompt", Interrupt(), True),
@@ -59,8 +59,15 @@ def test_every_op_needs_a_right() -> None:
         ("prompt", SetPermissionMode("auto"), False),
         ("approve", SetPermissionMode("auto"), True),
         ("approve", SetTitle("x"), True),
-    ):
-        assert allows(right, op) == is_allowed
+    ],
+)
+def test_a_right_includes_the_weaker_ones(right: Right, op: Op, is_allowed: bool) -> None:
+    assert allows(right, op) == is_allowed
+
+
+def test_every_op_needs_a_right() -> None:
+    assert set(RIGHTS) == set(Op.__args__)
+    assert "view" not in RIGHTS.values()
 
 
 async def test_prompts_are_taken_and_decisions_are_not(publish: Publish, server: RedisServer, redis: Any) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -102,7 +103,7 @@ async def test_an_outage_in_the_middle_of_a_turn(
 
     turns = [*(call("ExecuteCommand", {"command": f"echo {number}"}) for number in range(4)), say("done"), say("again")]
     session: PublishedSession = await publish(
-        turns, url=server.url, username=USER[0], password=USER[1], given={"before_call": [break_at_the_second_call]}
+        turns, url=server.url, username=USER[0], password=USER[1], before_call=[break_at_the_second_call]
     )
     ended = await session.ask("work")
     assert (ended.reason, ended.text, ended.steps) == ("end_turn", "done", 5)
@@ -190,7 +191,7 @@ async def test_memory_is_bounded_while_redis_hangs(publish: Publish, server: Red
 async def test_without_the_package_the_user_is_told_how_to_get_it(
     publish: Publish, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "odin.redis.connection", None)
+    monkeypatch.setitem(sys.modules, "odin.redis.connection", None)
     monkeypatch.delattr("odin.redis.connection", raising=False)
     session: PublishedSession = await publish([say("one")], url=server.url)
     assert (await session.ask("a")).text == "one"

@@ -24,7 +24,7 @@ _BATCH = 16
 Fields = dict[bytes, bytes]
 
 
-class CommandResult(Struct, frozen=True):
+class OpResult(Struct, frozen=True):
     """`id` is that of the sender, `entry` that of Redis. `nothing`: there was nothing to act on."""
 
     id: str
@@ -34,14 +34,14 @@ class CommandResult(Struct, frozen=True):
     hint: str = ""
 
 
-class CommandReader:
+class OpReader:
     """Carries out commands as one client of the session, at most once each and none from before it was opened.
 
     `results` are to be written by the publisher, so that those of an outage are not lost; `notify` tells it.
     """
 
     def __init__(self, client: Client, right: Right, key: str, notify: Callable[[], object]) -> None:
-        self.results: deque[CommandResult] = deque(maxlen=MAX_RESULTS)
+        self.results: deque[OpResult] = deque(maxlen=MAX_RESULTS)
         self._client = client
         self._right: Right = right
         self._key = key
@@ -67,7 +67,7 @@ class CommandReader:
                 self._last = _parse_id(entry)
                 self._take(entry.decode(), fields)
 
-    def take_results(self) -> list[CommandResult]:
+    def take_results(self) -> list[OpResult]:
         taken = list(self.results)
         self.results.clear()
         return taken
@@ -81,12 +81,12 @@ class CommandReader:
         name = fields.get(b"id", b"").decode("utf-8", "replace")
         if len(self._running) >= _MAX_RUNNING:
             problem = f"{_MAX_RUNNING} commands are running."
-            self._add(CommandResult(name, entry, "error", problem, "Wait for their results."))
+            self._add(OpResult(name, entry, "error", problem, "Wait for their results."))
             return
         try:
             op = _read_op(fields, self._right)
         except UsageError as error:
-            self._add(CommandResult(name, entry, "error", str(error), error.hint))
+            self._add(OpResult(name, entry, "error", str(error), error.hint))
             return
         task = asyncio.create_task(self._submit(op, name, entry))
         self._running.add(task)
@@ -94,14 +94,14 @@ class CommandReader:
 
     async def _submit(self, op: Op, name: str, entry: str) -> None:
         try:
-            result = CommandResult(name, entry, "ok" if await self._client.submit(op) else "nothing")
+            result = OpResult(name, entry, "ok" if await self._client.submit(op) else "nothing")
         except OdinError as error:
-            result = CommandResult(name, entry, "error", str(error), error.hint)
+            result = OpResult(name, entry, "error", str(error), error.hint)
         except Exception as error:  # a bug must reach the sender, not the session
-            result = CommandResult(name, entry, "error", f"Odin failed: {type(error).__name__}.")
+            result = OpResult(name, entry, "error", f"Odin failed: {type(error).__name__}.")
         self._add(result)
 
-    def _add(self, result: CommandResult) -> None:
+    def _add(self, result: OpResult) -> None:
         self.results.append(result)
         self._notify()
 

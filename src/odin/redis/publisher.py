@@ -29,7 +29,7 @@ from odin.redis.encoding import EntryEncoder, StreamEntry
 from odin.redis.settings import RedisSettings
 
 if TYPE_CHECKING:
-    from odin.redis.commands import CommandReader
+    from odin.redis.commands import OpReader
 
 MAX_WAITING = 1000
 """Events that wait to be sent. If more arrive, transient ones are dropped; durable ones are read from the log later."""
@@ -72,7 +72,7 @@ class Publisher:
         self._timing = timing
         self._key = f"{settings.prefix}:{session}"
         self._encoder = EntryEncoder(redactor)
-        self._commands: CommandReader | None = None
+        self._commands: OpReader | None = None
         self._queue: deque[Envelope] = deque()
         self._has_room = asyncio.Event()
         self._wake = asyncio.Event()
@@ -196,10 +196,10 @@ class Publisher:
         return -1 if last == _FIRST_ID else int(last.partition("-")[0])
 
     async def _start_commands(self, redis: Any) -> asyncio.Task[None]:
-        from odin.redis.commands import CommandReader
+        from odin.redis.commands import OpReader
 
         if self._commands is None and self._settings.accept != "none":
-            self._commands = CommandReader(self._client, self._settings.accept, f"{self._key}:ops", self._wake.set)
+            self._commands = OpReader(self._client, self._settings.accept, f"{self._key}:ops", self._wake.set)
         assert self._commands is not None
         async with asyncio.timeout(self._timing.redis_answer_s):
             await self._commands.find_start(redis)
