@@ -2,20 +2,22 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from odin.core.call_events import ReplyDrafted, TextStreamed
 from odin.core.client import Snapshot
 from odin.core.event import Envelope, TurnEnded
 from odin.core.op import SetTitle
 from odin.policy.secrets import Redactor
-from odin.redis.encoding import EntryEncoder
-from odin.testing import call, say
+from odin.redis.encoding import EntryEncoder, StreamEntry
+from odin.testing import Turn, call, say
 
-from .conftest import Publish, PublishedSession, RedisServer, read_channel, read_last_id, read_stream, wait_until
+from .conftest import FAST, Publish, PublishedSession, RedisServer, read_channel, read_last_id, read_stream, wait_until
 
 SECRET = "tok-Zq8rT5wY2uI9oP3a"
 PHRASE = "correct horse 42 battery staple"
@@ -183,6 +185,28 @@ async def test_the_publisher_keeps_no_session_open_and_leaves_nothing_of_an_unus
     await session.client.close()
     assert session.client.session.is_closing
     assert redis.keys("*") == []
+
+
+@pytest.mark.parametrize("turns", [[], [say("one")]], ids=["unused", "idle"])
+async def test_nothing_is_done_while_nothing_happens(
+    publish: Publish, server: RedisServer, redis: Any, monkeypatch: pytest.MonkeyPatch, turns: list[Turn]
+) -> None:
+    session: PublishedSession = await publish(turns, url=server.url, options={"timing": replace(FAST, redis_beat_s=99)})
+    for _ in turns:
+        await session.ask("a")
+    await wait_until(lambda: redis.zcard("odin:sessions"))
+    await wait_until(lambda: not turns or redis.exists(f"{session.key}:snapshot"))
+    rounds: list[int] = []
+    encode = EntryEncoder.encode_events
+
+    def count(encoder: EntryEncoder, envelopes: Sequence[Envelope], after: int) -> list[StreamEntry]:
+        rounds.append(1)
+        return encode(encoder, envelopes, after)
+
+    monkeypatch.setattr(EntryEncoder, "encode_events", count)
+    for _ in range(100):
+        await asyncio.sleep(0.001)
+    assert len(rounds) < 5
 
 
 async def test_a_dead_process_vanishes_from_the_open_sessions(

@@ -24,6 +24,7 @@ from odin.core.client import Client, close_events
 from odin.core.errors import OdinError
 from odin.core.event import Envelope
 from odin.core.policy import SessionRedactor
+from odin.core.rights import Right
 from odin.core.timing import Timing
 from odin.redis.encoding import EntryEncoder, StreamEntry
 from odin.redis.settings import RedisSettings
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 MAX_WAITING = 1000
 """Events that wait to be sent. If more arrive, transient ones are dropped; durable ones are read from the log later."""
 
-_MAX_BATCH_BYTES = 1_000_000
+_MAX_BATCH_BYTES = 250_000
 _FIRST_ID = "0-0"
 _ABSENT = "Nobody can be asked through Redis, because it cannot be reached."
 
@@ -156,8 +157,8 @@ class Publisher:
         try:
             events = await self._open_events(redis)
             tasks.append(asyncio.create_task(self._collect(events)))
-            if self._settings.accept != "none" and not self._closing.is_set():
-                tasks.append(await self._start_commands(redis))
+            if (accept := self._settings.accept) != "none":
+                tasks.append(await self._start_commands(redis, accept))
             return await self._send_events(redis, tasks)
         finally:
             for task in tasks:
@@ -195,12 +196,11 @@ class Publisher:
         last = info["last-generated-id"].decode()
         return -1 if last == _FIRST_ID else int(last.partition("-")[0])
 
-    async def _start_commands(self, redis: Any) -> asyncio.Task[None]:
-        from odin.redis.commands import OpReader
+    async def _start_commands(self, redis: Any, right: Right) -> asyncio.Task[None]:
+        if self._commands is None:
+            from odin.redis.commands import OpReader
 
-        if self._commands is None and self._settings.accept != "none":
-            self._commands = OpReader(self._client, self._settings.accept, f"{self._key}:ops", self._wake.set)
-        assert self._commands is not None
+            self._commands = OpReader(self._client, right, f"{self._key}:ops", self._wake.set)
         async with asyncio.timeout(self._timing.redis_answer_s):
             await self._commands.find_start(redis)
         listening = self._commands.listen(redis, self._timing.redis_beat_s, self._timing.redis_answer_s)
@@ -225,10 +225,10 @@ class Publisher:
     def _keep(self, envelope: Envelope) -> bool:
         """Keep an event, or drop a transient one. False if a durable one has no room."""
         if len(self._queue) >= MAX_WAITING:
-            needed = deque(item for item in self._queue if _is_needed(item))
             if not _is_needed(envelope):
                 self.dropped += 1
                 return True
+            needed = deque(item for item in self._queue if _is_needed(item))
             self.dropped += len(self._queue) - len(needed)
             self._queue = needed
             if len(needed) >= MAX_WAITING:
@@ -247,7 +247,7 @@ class Publisher:
             batch = list(self._queue)
             self._queue.clear()
             self._has_room.set()
-            self._is_dirty = self._is_dirty or any(_changes_state(item) for item in batch)
+            self._is_dirty = self._is_dirty or any(_is_needed(item) for item in batch)
             for entries in _split(await asyncio.to_thread(self._encoder.encode_events, batch, self._sent)):
                 await self._write(redis, entries)
             is_over = self._closing.is_set() and self._sent >= (await self._client.snapshot()).seq
@@ -257,9 +257,14 @@ class Publisher:
             if is_over or (self._is_behind and not self._queue):
                 return is_over
 
+    @property
+    def _needs_snapshot(self) -> bool:
+        """True if the state has changed since the last one. A session in which nothing was asked has none."""
+        return self._settings.snapshots and self._is_dirty and self._sent >= 0
+
     async def _wait(self) -> None:
         """Wait until there is something to send, and a little longer for what comes with it."""
-        due = min(self._beat_at, self._snapshot_at) if self._is_dirty and self._settings.snapshots else self._beat_at
+        due = min(self._beat_at, self._snapshot_at) if self._needs_snapshot else self._beat_at
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, due - time.monotonic())):
                 await self._wake.wait()
@@ -301,7 +306,7 @@ class Publisher:
                 error, hint = await asyncio.to_thread(self._encoder.hide_texts, (result.error, result.hint))
                 fields: dict[Any, Any] = {"id": result.id, "entry": result.entry, "status": result.status}
                 pipe.xadd(f"{key}:results", fields | ({"error": error, "hint": hint} if error else {}), maxlen=1000)
-            if self._settings.snapshots and is_dirty and self._sent >= 0 and (now >= self._snapshot_at or is_over):
+            if self._needs_snapshot and (now >= self._snapshot_at or is_over):
                 self._is_dirty = False
                 snapshot = await self._client.snapshot()
                 pipe.set(f"{key}:snapshot", await asyncio.to_thread(self._encoder.encode_snapshot, snapshot))
@@ -335,12 +340,9 @@ class Publisher:
 
 
 def _is_needed(envelope: Envelope) -> bool:
-    """True for durable events, and for the end of the work."""
+    """True for events that change the state: durable ones, and the end of the work."""
     event = envelope.event
     return event.durable or (isinstance(event, ActivityChanged) and event.activity == "idle")
-
-
-_changes_state = _is_needed
 
 
 def _split(entries: Sequence[StreamEntry]) -> Iterator[Sequence[StreamEntry]]:
