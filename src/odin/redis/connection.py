@@ -97,7 +97,7 @@ def explain_failure(error: BaseException, settings: RedisSettings) -> OdinError:
     reason = re.sub(r"(?s)^Command # .* of pipeline caused error: \(.(.*).,\)$", r"\1", text)[
         :_MAX_REASON_CHARS
     ].rstrip(".")
-    system = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), reason)
+    system = next((_name_error(cause) for cause in causes if isinstance(cause, OSError)), reason)
     match error:
         case AuthenticationError() | AuthorizationError():
             hint = "Check redis.username and redis.password, or store the password with `odin auth add redis`."
@@ -118,6 +118,14 @@ def explain_failure(error: BaseException, settings: RedisSettings) -> OdinError:
             return RedisFailed(f"The TLS connection to {redis} failed: {system}.", hint)
         case _:
             return RedisFailed(f"{redis} cannot be reached: {system}.", "Start it, or check redis.url.")
+
+
+def _name_error(error: OSError) -> str:
+    """Return the usual name of an error. asyncio has texts of its own, such as `Multiple exceptions: [Errno 111] …`."""
+    if isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    named = re.search(r"\[Errno (\d+)\]", str(error))
+    return os.strerror(int(named[1])) if named else error.strerror or str(error)
 
 
 def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
