@@ -7,18 +7,12 @@ from pathlib import Path
 from odin.core.event import TurnEnded
 from odin.core.message import Attachment
 from odin.core.op import ChangePrompt, Op, Prompt
-from odin.core.rights import Right
+from odin.core.rights import attribute
 from odin.host.manager import SessionManager
-from odin.remote.protocol import Identity
-from odin.server.sessions import _attribute
 from odin.testing import ScriptedServer, say
 from tests.host.test_manager import make_options
 
 SECRET = "what the file outside says"
-
-
-def attribute(op: Op, right: Right) -> Op:
-    return _attribute(op, Identity("phone", right, "", ""))
 
 
 async def is_read(workspace: Path, ops: list[Op], turns: int) -> bool:
@@ -46,8 +40,8 @@ async def test_files_outside_the_project(workspace: Path, tmp_path: Path) -> Non
     queued = [Prompt("a", "one", "edit_mode"), Prompt("b", "two", "edit_mode")]
     changes = ChangePrompt("b", mention), ChangePrompt("b", attachments=(Attachment(str(outside)),))
     for right in ("prompt", "approve"):
-        found = [await is_read(workspace, [attribute(Prompt("a", mention, "edit_mode"), right)], 1)]
-        found += [await is_read(workspace, [*queued, attribute(change, right)], 2) for change in changes]
+        found = [await is_read(workspace, [attribute(Prompt("a", mention, "edit_mode"), right, "phone")], 1)]
+        found += [await is_read(workspace, [*queued, attribute(change, right, "phone")], 2) for change in changes]
         assert found == [right == "approve"] * 3, right
 
 
@@ -57,7 +51,7 @@ async def test_a_change_stays_marked(workspace: Path, tmp_path: Path) -> None:
     outside.write_text(SECRET)
     mention = f"read @{outside}"
     queued = [Prompt("a", "one", "edit_mode"), Prompt("b", mention, "edit_mode")]
-    changed = attribute(ChangePrompt("b", f"{mention} now"), "prompt")
-    again = attribute(ChangePrompt("b", f"{mention} please", source="user"), "approve")
+    changed = attribute(ChangePrompt("b", f"{mention} now"), "prompt", "phone")
+    again = attribute(ChangePrompt("b", f"{mention} please", source="user"), "approve", "phone")
     assert not await is_read(workspace, [*queued, changed, again], 2)
-    assert await is_read(workspace, [*queued, attribute(ChangePrompt("b", delivery="queue"), "prompt")], 2)
+    assert await is_read(workspace, [*queued, attribute(ChangePrompt("b", delivery="queue"), "prompt", "phone")], 2)

@@ -16,9 +16,9 @@ from odin.app.workspace import make_workspace
 from odin.config import Options
 from odin.core.client import Client, Sessions, SessionSummary
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionLocked, SessionNotFound, UsageError
-from odin.core.interaction import read_answer
-from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions, ChangePrompt, Op, Prompt
+from odin.core.op import Answer, Op, Prompt
 from odin.core.path_names import contains
+from odin.core.rights import attribute
 from odin.engine.client import LocalClient
 from odin.host.manager import SessionManager
 from odin.host.stored_sessions import ProjectSessions
@@ -77,7 +77,7 @@ class HostedSession:
         `is_same_run`: the client has sent it to this run of the server for the first time; None: it does not say.
         Raise OpConflict for an id that was used for another op, and for an op of an earlier run whose fate is unknown.
         """
-        op, content = _attribute(request.op, who), msgspec.msgpack.encode((request.op, request.turn))
+        op, content = attribute(request.op, who.right, who.name), msgspec.msgpack.encode((request.op, request.turn))
         known = self._receipts.get(request.id)
         if known is not None:
             if known[0] != content:
@@ -125,21 +125,6 @@ class HostedSession:
         await self.feed.close()
         with suppress(OdinError):
             await self.client.close()
-
-
-def _attribute(op: Op, who: Identity) -> Op:
-    """Return the op as one of this client: a client speaks for its user, and for nobody else."""
-    if isinstance(op, AnswerPermission | AnswerQuestions | AnswerPlan):
-        op = read_answer(op)
-    if isinstance(op, Answer):
-        return replace(op, by="user", client=who.name)
-    if isinstance(op, Prompt):
-        return replace(op, source="user" if who.right == "approve" else "channel")
-    if isinstance(op, ChangePrompt):
-        # One that a client without `approve` has changed stays marked, whoever changes it again.
-        is_guest = who.right != "approve" and (op.text is not None or op.attachments is not None)
-        return replace(op, source="channel" if is_guest else None)
-    return op
 
 
 class HostedSessions:
