@@ -49,15 +49,15 @@ class Watcher(asyncio.Protocol):
             Watcher.events += data.count(b'"TextStreamed"')
 
 
-async def watch(port: int, session: str, token: str) -> None:
+async def watch(port: int, session: str, *tokens: str) -> None:
     """Watch with all connections; print `ready`, and at the end of the input what was measured."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-    request = (
-        f"GET /sessions/{session}/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
-    )
     loop = asyncio.get_running_loop()
-    for _ in range(WATCHERS):
-        await loop.create_connection(lambda: Watcher(request.encode()), "127.0.0.1", port)
+    for number in range(WATCHERS):
+        token = tokens[number % len(tokens)]  # the requests of one client are limited
+        head = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        request = f"GET /sessions/{session}/events HTTP/1.1\r\n{head}".encode()
+        await loop.create_connection(lambda request=request: Watcher(request), "127.0.0.1", port)
     while Watcher.opened < WATCHERS:
         await asyncio.sleep(0.05)
     Watcher.latencies.clear()
@@ -85,19 +85,20 @@ async def serve_events(home: str) -> dict[str, float]:
     client = await manager.open(options)
     client.session.is_kept = True
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
-    token = open_access(os.environ).create_token("watchers", "view")
+    store = open_access(os.environ)
+    tokens = [store.create_token("watchers", "view") for _ in range(WATCHERS // 500 + 1)]
     port: int = listener.getsockname()[1]
     check = HostCheck(parse_bind("127.0.0.1", port))
     with Path(os.devnull).open("w") as null:
         async with serve_sessions(listener, check, options, [str(work)], err=null, manager=manager):
-            return await emit_events(client, port, token)
+            return await emit_events(client, port, tokens)
 
 
-async def emit_events(client: Any, port: int, token: str) -> dict[str, float]:
+async def emit_events(client: Any, port: int, tokens: list[str]) -> dict[str, float]:
     from odin.core.call_events import TextStreamed
 
     child = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, "--watch", str(port), client.session.id, token,
+        sys.executable, __file__, "--watch", str(port), client.session.id, *tokens,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert child.stdin is not None
@@ -155,6 +156,6 @@ def rows() -> list[Row]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--watch"]:
-        asyncio.run(watch(int(sys.argv[2]), *sys.argv[3:5]))
+        asyncio.run(watch(int(sys.argv[2]), *sys.argv[3:]))
     else:
         print(table(rows()))

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +24,7 @@ from odin.host.manager import SessionManager
 from odin.host.stored_sessions import ProjectSessions
 from odin.host.workspace_sessions import WorkspaceSessions
 from odin.remote.protocol import TURN_OPS, Identity, NewSession, OpRequest, Receipt
-from odin.server.feed import Feed
+from odin.server.feed import Feed, Watcher, Writer
 from odin.session.log import read_header
 
 _MAX_RECEIPTS = 1000
@@ -65,11 +65,11 @@ class HostedSession:
     def touch(self) -> None:
         self.used_at = self._clock()
 
-    def watch(self, after: int | None, who: Identity, is_allowed: Callable[[], bool]) -> AsyncIterator[bytes]:
-        """Yield server-sent events, as `Feed.watch` does. While a client may approve, the session can ask."""
+    def join(self, who: Identity, writer: Writer, is_allowed: Callable[[], bool]) -> Watcher:
+        """Return a new watcher of the feed. While one may approve, the session can ask."""
         if who.right == "approve":
             self.client.set_answering(True)
-        return self.feed.watch(after, is_allowed)
+        return self.feed.join(writer, is_allowed)
 
     async def submit(self, request: OpRequest, who: Identity, is_same_run: bool | None) -> Receipt:
         """Carry out an op once. A repeated request gets the first one's receipt, or its error.
