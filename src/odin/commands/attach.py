@@ -96,7 +96,11 @@ _OF_CLIENTS = {
     "include_partial",
     "state_dir",
     "env",
-} | {*("reach_out", "output_schema", "timing", "commands_ask")}
+    "reach_out",
+    "output_schema",
+    "timing",
+    "commands_ask",
+}
 """The options that are the front end's, and not the session's."""
 
 
