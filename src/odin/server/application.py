@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -50,6 +52,17 @@ _BODY_S = 30.0
 """How long a client may take to send a request."""
 
 _MAX_STREAMS = 2_000
+_MAX_STREAMS_OF_CLIENT = 200
+_MAX_READING_BYTES = 4 * MAX_BODY_BYTES
+"""The bodies of all requests that are being received."""
+
+_MAX_PAIRING_BYTES = 10_000
+_MAX_QUERIES = 8
+"""Queries of one client that are answered at once; the next ones wait."""
+
+_NOT_QUEUED = ("me", "events", "ops", "pair")
+_LONG_SEQ = 15
+"""Digits of a number that no session reaches."""
 
 
 class Unauthorized(OdinError):
@@ -123,13 +136,8 @@ _HANDLERS: dict[str, Handler] = {
     "process": lambda one, query, body: one.client.read_process(query.id, query.after),
     "working": lambda one, query, body: one.client.is_working(),
     "loop": lambda one, query, body: one.client.get_loop_status(query.agent),
-    "files": lambda one, query, body: one.client.find_files(query.words, query.limit),
     "rewind": lambda one, query, body: one.client.plan_rewind(body),
     "status": lambda one, query, body: one.client.read_status_line(body.facts),
-    "sessions": lambda one, query, body: one.sessions.list_sessions(),
-    "search": lambda one, query, body: one.sessions.search(query.words),
-    "find": lambda one, query, body: one.sessions.find(query.name),
-    "prompts": lambda one, query, body: one.sessions.list_prompts(query.limit),
     "usage": lambda one, query, body: one.sessions.report_usage(query.by, days=query.days, session=query.session),
     "changes": lambda one, query, body: one.sessions.list_changes(query.path),
     "title": lambda one, query, body: one.sessions.rename(one.id, body.title),
@@ -150,7 +158,9 @@ class Application:
         self._environment = environment
         self._base = base.rstrip("/")
         self._run = os.urandom(6).hex()
-        self._streams = 0
+        self._streams = Counter[str]()
+        self._queries = weakref.WeakValueDictionary[str, asyncio.Semaphore]()
+        self._reading_bytes = 0
         self._router = Starlette(
             routes=[
                 Route(endpoint.path, self._make_route(endpoint), methods=[endpoint.method])
@@ -158,6 +168,7 @@ class Application:
             ],
             exception_handlers={HTTPException: _explain_route, OdinError: _explain_error},
         )
+        self._router.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. Without a valid token nothing is said, not even which routes there are."""
@@ -169,12 +180,16 @@ class Application:
 
         async def send_and_log(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *self._list_headers()]
+                has_body = get_header(scope, b"transfer-encoding") or get_header(scope, b"content-length")
+                close = () if who or has_body else ((b"connection", b"close"),)
+                message["headers"] = [*message.get("headers", ()), *self._list_headers(), *close]
                 self._access.log(scope, who, message["status"], scope.get("state", {}).get("op", ""))
             await send(message)
 
         try:
             self._access.check_origin(scope)
+            if get_header(scope, b"transfer-encoding") and get_header(scope, b"content-length"):
+                raise UsageError("A request has either Content-Length or Transfer-Encoding.", "Leave one out.")
             if not _is_public(scope):
                 token = _read_token(scope)
                 who, right = self._access.identify(token, scope)
@@ -210,16 +225,53 @@ class Application:
                 require_right(who, endpoint.right)
             try:
                 query = _read_query(endpoint, request)
-                body = await _read_body(endpoint, request)
+                body = await self._read_body(endpoint, request)
             except msgspec.ValidationError as error:
                 raise UsageError(f"The request is not valid: {error}.", "See /openapi.json of this version.") from error
             if endpoint.name == "pair":
                 return make_json(await self._access.pair(body, request.scope))
             assert who is not None
+            if not self._access.is_valid(request.state.token):
+                raise Unauthorized("The token was revoked.", "Pair this client again: `odin pair`.")
             session = request.path_params.get("session", "")
-            return await self._answer(endpoint.name, session, query, body, who, request)
+            if endpoint.name in _NOT_QUEUED:
+                return await self._answer(endpoint.name, session, query, body, who, request)
+            async with self._queries.setdefault(who.name, asyncio.Semaphore(_MAX_QUERIES)):
+                return await self._answer(endpoint.name, session, query, body, who, request)
 
         return answer
+
+    async def _read_body(self, endpoint: ApiEndpoint, request: Request) -> Any:
+        if endpoint.body is None:
+            return None
+        limit = MAX_BODY_BYTES if endpoint.right is not None else _MAX_PAIRING_BYTES
+        length = request.headers.get("content-length", "0")
+        is_too_long = len(length) > _LONG_SEQ or int(length) > limit
+        data = bytearray()
+        try:
+            async with asyncio.timeout(_BODY_S):
+                async for part in request.stream():
+                    is_too_long = is_too_long or len(data) + len(part) > limit
+                    if is_too_long:
+                        break
+                    data += part
+                    self._reading_bytes += len(part)
+                    if self._reading_bytes > _MAX_READING_BYTES:
+                        raise TooManyRequests("long requests", 10)
+        except TimeoutError as error:
+            raise UsageError(f"The request was not complete within {_BODY_S:g} s.", "Send it again.") from error
+        finally:
+            self._reading_bytes -= len(data)
+        if is_too_long:
+            raise BodyTooLarge(f"The request is longer than {limit:,} bytes.", "Send less at once.")
+        try:
+            return msgspec.json.decode(data, type=endpoint.body)
+        except RecursionError as error:
+            raise UsageError("The request is nested too deeply.", "Send flatter JSON.") from error
+        except (UnicodeDecodeError, msgspec.DecodeError) as error:
+            if isinstance(error, msgspec.ValidationError):
+                raise
+            raise UsageError(f"The request is not valid JSON: {error}.", "Send UTF-8.") from error
 
     async def _answer(
         self, name: str, session: str, query: Any, body: Any, who: Identity, request: Request
@@ -246,6 +298,27 @@ class Application:
             case "preview":
                 self._sessions.locate(query.name)
                 return make_json(await (await self._sessions.get(session)).sessions.preview(query.name))
+            case "sessions":
+                found = await (await self._sessions.get(session)).sessions.list_sessions()
+                return make_json([item for item in found if self._sessions.is_below(item.cwd)])
+            case "search":
+                matches = await (await self._sessions.get(session)).sessions.search(query.words)
+                return make_json([match for match in matches if self._sessions.is_below(match.session.cwd)])
+            case "prompts":
+                hosted = await self._sessions.get(session)
+                is_served = self._sessions.is_below((await hosted.client.get_info()).root)
+                return make_json(await hosted.sessions.list_prompts(query.limit) if is_served else ())
+            case "find":
+                found = await (await self._sessions.get(session)).sessions.find(query.name)
+                self._sessions.locate(found)
+                return make_json(found)
+            case "files":
+                hosted = await self._sessions.get(session)
+                # Such words list any folder of the machine.
+                is_anywhere = query.words.startswith(("/", "~/", "../", "./"))
+                if is_anywhere and not has_right(who.right, "approve"):
+                    return make_json(())
+                return make_json(await hosted.client.find_files(query.words, query.limit))
             case "delete":
                 return make_json(await self._sessions.delete(session))
             case "export":
@@ -271,25 +344,26 @@ class Application:
         return OpenedSession(opened, **given)
 
     async def _stream(self, session: str, after: int | None, who: Identity, request: Request) -> Response:
-        if self._streams >= _MAX_STREAMS:
-            raise TooManyRequests("watching clients", 10)
         last = request.headers.get("last-event-id", "")
         if last:
-            if not last.isascii() or not last.isdigit():
+            if not last.isascii() or not last.isdigit() or len(last) > _LONG_SEQ:
                 raise UsageError("Last-Event-ID is not a number.", "Leave it out, and use ?after=N.")
             after = int(last)
         hosted = await self._sessions.get(session)
         token = request.state.token
+        if self._streams[who.name] >= _MAX_STREAMS_OF_CLIENT or self._streams.total() >= _MAX_STREAMS:
+            raise TooManyRequests("open streams", 10)
 
         async def read() -> AsyncIterator[bytes]:
-            self._streams += 1
+            self._streams[who.name] += 1
             try:
                 events = hosted.watch(after, who, lambda: self._access.is_valid(token))
                 async with aclosing(events):  # pyright: ignore[reportArgumentType]
                     async for data in events:
                         yield data
             finally:
-                self._streams -= 1
+                self._streams[who.name] -= 1
+                self._streams += Counter()  # drops those of clients that have none
                 hosted.touch()
 
         return StreamingResponse(read(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
@@ -362,25 +436,7 @@ def _check_version(scope: Scope) -> None:
 
 def _read_query(endpoint: ApiEndpoint, request: Request) -> Any:
     given: dict[str, Any] = dict(request.query_params)
+    if "\0" in request.url.query or "%00" in request.url.query:
+        raise UsageError("A parameter contains a NUL character.", "Leave it out.")
     lists = {name: request.query_params.getlist(name) for name in given if name == "path"}
     return msgspec.convert(given | lists, endpoint.query, strict=False)
-
-
-async def _read_body(endpoint: ApiEndpoint, request: Request) -> Any:
-    if endpoint.body is None:
-        return None
-    data = bytearray()
-    try:
-        async with asyncio.timeout(_BODY_S):
-            async for part in request.stream():
-                data += part
-                if len(data) > MAX_BODY_BYTES:
-                    raise BodyTooLarge(f"The request is longer than {MAX_BODY_BYTES // 1_000_000} MB.")
-    except TimeoutError as error:
-        raise UsageError(f"The request was not complete within {_BODY_S:g} s.", "Send it again.") from error
-    try:
-        return msgspec.json.decode(data, type=endpoint.body)
-    except (UnicodeDecodeError, RecursionError, msgspec.DecodeError) as error:
-        if isinstance(error, msgspec.ValidationError):
-            raise
-        raise UsageError(f"The request is not valid JSON: {error}.") from error

@@ -120,6 +120,8 @@ class Feed:
             yield encode_notice("open", seq=last)
             if after is not None and after < last:
                 async for data in self._replay(after, last):
+                    if not is_allowed():
+                        return
                     yield data
             if after is not None and now:
                 yield now

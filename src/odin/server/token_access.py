@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 from starlette.types import Scope
 
@@ -14,8 +15,11 @@ from odin.server.guard import ClientEvent, ClientLog, HostCheck, RequestLimit, T
 
 _REQUESTS_PER_MINUTE = 3000
 _BURST = 600
+_REFUSALS_LOGGED_PER_MINUTE = 60
 _CONNECTED_S = 600.0
 """A client that comes back after a longer pause is noted as connected again."""
+
+_MAX_SEEN = 1000
 
 
 class TokenAccess:
@@ -25,6 +29,7 @@ class TokenAccess:
         self._log = log
         self._limit = RequestLimit(_REQUESTS_PER_MINUTE, _BURST)
         self._refusals = RequestLimit(_REQUESTS_PER_MINUTE, _BURST)
+        self._logged = RequestLimit(_REFUSALS_LOGGED_PER_MINUTE, _REFUSALS_LOGGED_PER_MINUTE)
         self._known: dict[str, TokenRecord] = {}
         self._seen: dict[tuple[str, str], float] = {}
 
@@ -34,7 +39,10 @@ class TokenAccess:
 
     def identify(self, token: str, scope: Scope) -> tuple[str, Right]:
         address = get_address(scope)
-        record = self._store.find(token)
+        try:
+            record = self._store.find(token)
+        except OdinError as error:  # what is wrong with the file is for the user of this machine
+            raise Unauthorized("The server cannot tell who may use it.", "Run `odin pair --list` there.") from error
         if record is None:
             if wait := self._refusals.take(address):
                 raise TooManyRequests("requests", wait)
@@ -42,19 +50,22 @@ class TokenAccess:
         if wait := self._limit.take(record.id):
             raise TooManyRequests("requests", wait)
         self._known[token] = record
-        self._store.record_use(record, address)
+        asyncio.get_running_loop().run_in_executor(None, self._store.record_use, record, address)
         now = time.monotonic()
         if now - self._seen.get((record.id, address), float("-inf")) > _CONNECTED_S:
             self._log.write("connected", address, client=record.name, note=record.right)
         self._seen[record.id, address] = now
+        if len(self._seen) > _MAX_SEEN:
+            self._seen = {key: at for key, at in self._seen.items() if at > now - _CONNECTED_S}
         return record.name, record.right
 
     def is_valid(self, token: str) -> bool:
         record = self._known.get(token)
-        try:
-            return record is not None and self._store.is_valid(record)
-        except OdinError:
-            return False
+        with suppress(OdinError):
+            if record is not None and self._store.is_valid(record):
+                return True
+        self._known.pop(token, None)
+        return False
 
     async def pair(self, pairing: Pairing, scope: Scope) -> Paired:
         address = get_address(scope)
@@ -65,7 +76,12 @@ class TokenAccess:
         return Paired(token, record.name, record.right)
 
     def log(self, scope: Scope, name: str, status: int, what: str = "") -> None:
-        """Note refusals and ops. What only reads is not noted: a page asks all the time."""
+        """Note refusals and ops. What only reads is not noted: a page asks all the time.
+
+        Of those without a token not all are noted: they would fill the log, and the disk.
+        """
+        if not name and self._logged.take():
+            return
         event: ClientEvent = "refused" if status >= 400 else "op"
         if status >= 400 or what:
             method, path = scope["method"], scope["path"]
