@@ -6,11 +6,11 @@ open in another process is attached to.
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -121,6 +121,9 @@ async def attach_to_holder(log: Path, session: str) -> "RemoteSessions | None":
 
 Connect = Callable[[], Awaitable["RemoteSessions"]]
 
+_ADDRESS = re.compile(r"[^/\s]*:\d+(/.*)?")
+"""A URL without its scheme."""
+
 EPILOG = """\
 ID is a session ID, the start of one, or words of the title, of a session that is open on this machine. URL is the
 address of an `odin serve`, such as https://host:7070, or one with /sessions/ID.
@@ -144,7 +147,7 @@ def run_attach(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     settings = load(get_current_folder(), os.environ).tui
     connect: Connect
-    if "://" in args.where:
+    if "://" in args.where or _ADDRESS.fullmatch(args.where):
         url, _, session = args.where.rstrip("/").partition("/sessions/")
         tls = _load_certificate(args.ca_cert) if args.ca_cert else True
         _refuse_open_network(url, without_tls=args.without_tls)
@@ -241,14 +244,14 @@ def read_tokens(env: Mapping[str, str]) -> dict[str, str]:
 
 def _refuse_open_network(url: str, *, without_tls: bool) -> None:
     """Raise UsageError for a URL whose token anybody on the way could read."""
-    address = urlsplit(url)
-    if address.scheme not in ("http", "https") or not address.hostname:
-        raise UsageError(f"{url!r} is not the URL of a server.", "Write it as https://HOST:PORT.")
+    from odin.remote.connection import is_loopback
+    from odin.server.guard import check_url
+
     try:
-        is_loopback = address.hostname == "localhost" or ip_address(address.hostname).is_loopback
-    except ValueError:
-        is_loopback = False
-    if address.scheme == "http" and not is_loopback and not without_tls:
+        check_url(url)
+    except UsageError as error:
+        raise UsageError(str(error), "Write it as https://HOST:PORT, or http://localhost:PORT.") from None
+    if url.startswith("http://") and not is_loopback(urlsplit(url).hostname or "") and not without_tls:
         raise UsageError(
             f"{url} is not encrypted: anyone on the way could read the token.",
             "Use https://, or `ssh -L` and http://localhost:PORT; or add --without-tls in a network that encrypts.",

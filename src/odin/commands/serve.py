@@ -61,6 +61,9 @@ def run_serve(argv: list[str]) -> int:
     add("--model", default="", help="model of new sessions")
     args = parser.parse_args(argv)
     bind = parse_bind(args.host, args.port, args.tls_cert, args.tls_key, without_tls=args.without_tls)
+    for folder in args.root:
+        if not Path(folder).is_dir():
+            raise UsageError(f"--root: there is no folder {folder!r}.", "Name one that exists.")
     roots = [resolve_folder(folder) for folder in args.root or [get_current_folder()]]
     options = Options(cwd=roots[0], model=args.model, permission_mode=args.permission_mode)
     listener = _open_listener(bind)

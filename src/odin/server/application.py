@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from odin.app.crash_log import log_crash
@@ -161,14 +161,12 @@ class Application:
         self._streams = Counter[str]()
         self._queries = weakref.WeakValueDictionary[str, asyncio.Semaphore]()
         self._reading_bytes = 0
-        self._router = Starlette(
-            routes=[
-                Route(endpoint.path, self._make_route(endpoint), methods=[endpoint.method])
-                for endpoint in ENDPOINTS.values()
-            ],
-            exception_handlers={HTTPException: _explain_route, OdinError: _explain_error},
-        )
-        self._router.router.redirect_slashes = False
+        routes = [
+            Route(endpoint.path, self._make_route(endpoint), methods=[endpoint.method])
+            for endpoint in ENDPOINTS.values()
+        ]
+        handlers = {HTTPException: _explain_route, OdinError: _explain_error}
+        self._router = ExceptionMiddleware(Router(routes, redirect_slashes=False), handlers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. Without a valid token nothing is said, not even which routes there are."""
@@ -176,10 +174,13 @@ class Application:
             return
         if self._base and scope["path"].startswith(f"{self._base}/"):
             scope["path"] = scope["path"].removeprefix(self._base)
-        who = ""
+        scope["app"] = self  # so that a router raises the error of a missing route
+        who, is_started = "", False
 
         async def send_and_log(message: Any) -> None:
+            nonlocal is_started
             if message["type"] == "http.response.start":
+                is_started = True
                 has_body = get_header(scope, b"transfer-encoding") or get_header(scope, b"content-length")
                 close = () if who or has_body else ((b"connection", b"close"),)
                 message["headers"] = [*message.get("headers", ()), *self._list_headers(), *close]
@@ -189,7 +190,7 @@ class Application:
         try:
             self._access.check_origin(scope)
             if get_header(scope, b"transfer-encoding") and get_header(scope, b"content-length"):
-                raise UsageError("A request has either Content-Length or Transfer-Encoding.", "Leave one out.")
+                raise UsageError("A request has Content-Length or Transfer-Encoding, not both.", "Leave one out.")
             if not _is_public(scope):
                 token = _read_token(scope)
                 who, right = self._access.identify(token, scope)
@@ -206,7 +207,8 @@ class Application:
             problem = OdinError(
                 "Internal error.", f"Details are in {path} on the machine of the server." if path else ""
             )
-            await make_problem(problem)(scope, receive, send_and_log)
+            if not is_started:
+                await make_problem(problem)(scope, receive, send_and_log)
 
     def _list_headers(self) -> list[tuple[bytes, bytes]]:
         return [
@@ -271,7 +273,7 @@ class Application:
         except (UnicodeDecodeError, msgspec.DecodeError) as error:
             if isinstance(error, msgspec.ValidationError):
                 raise
-            raise UsageError(f"The request is not valid JSON: {error}.", "Send UTF-8.") from error
+            raise UsageError(f"The request is not valid JSON: {error}.", "Send JSON in UTF-8.") from error
 
     async def _answer(
         self, name: str, session: str, query: Any, body: Any, who: Identity, request: Request

@@ -95,7 +95,7 @@ class HttpServer:
 
 
 class _PromptProtocol(H11Protocol):
-    """Ends a connection whose client sends, or takes, too little. `silent` are those without a request, oldest first."""
+    """Ends a connection whose client sends, or takes, too little. `silent`: those without a request, oldest first."""
 
     def __init__(
         self, config: Config, state: ServerState, silent: "dict[_PromptProtocol, None]", head_s: float, stalled_s: float

@@ -92,7 +92,7 @@ class HostedSession:
         task = asyncio.create_task(self._carry_out(op, request.turn, is_same_run))
         self._receipts[request.id] = content, task
         if len(self._receipts) > _MAX_RECEIPTS:
-            done = (id for id, (_, carried_out) in self._receipts.items() if carried_out.done())
+            done = (name for name, (_, carried_out) in self._receipts.items() if carried_out.done())
             self._receipts.pop(next(done, request.id))
         return await asyncio.shield(task)
 
@@ -266,7 +266,8 @@ class HostedSessions:
         for session, hosted in sorted(self._hosted.items(), key=lambda item: item[1].used_at):
             if not hosted.feed.watchers and not await hosted.is_busy():
                 self._hosted.pop(session, None)
-                return await hosted.close()
+                await hosted.close()
+                return
         raise TooManyRequests("sessions in use", 60)
 
     async def delete(self, session: str) -> None:
