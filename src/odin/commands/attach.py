@@ -28,13 +28,13 @@ from odin.config import Options, get_config_dir, get_current_folder, load
 from odin.config.files import lock_file, parse_json_object, read_config_file, write_atomically
 from odin.config.paths import locate_socket
 from odin.core.client import Client
-from odin.core.errors import ConfigError, OdinError, SessionNotFound, UsageError
+from odin.core.errors import ConfigError, OdinError, SessionLocked, SessionNotFound, UsageError
 from odin.core.tui_settings import TuiSettings
 from odin.host.manager import SessionManager
 from odin.host.stored_sessions import open_project_sessions
 from odin.host.workspace_sessions import WorkspaceSessions, open_workspace_sessions
 from odin.server.local import LocalListener
-from odin.session.lock import get_lock_path, read_lock_holder
+from odin.session.lock import describe_lock_holder, get_lock_path, read_lock_holder
 from odin.ui.terminal import is_dumb
 
 if TYPE_CHECKING:
@@ -186,6 +186,11 @@ async def _open_local(name: str) -> "RemoteSessions":
     session = await asyncio.to_thread(stored.find, name)
     log = stored.store.find_log(session)
     attached = None if log is None else await attach_to_holder(log, session)
+    if attached is None and log is not None and (holder := describe_lock_holder(log)):
+        raise SessionLocked(
+            f"Session {session} is open in another process ({holder}), which does not let this one attach.",
+            "Attach from a terminal that no session has started, or close it there.",
+        )
     if attached is None:
         raise SessionNotFound(
             f"Session {session} is not open in another process.", f"Open it with `odin -r {session}`."

@@ -15,6 +15,7 @@ from odin.config.paths import LOG_FOLDER, SERVER_LOG_NAME, make_environment
 from odin.core.errors import OdinError, SessionLocked, UsageError
 from odin.core.rights import RIGHTS, Right
 from odin.host.manager import SessionManager
+from odin.policy.modes import parse_permission_mode
 from odin.server.access import open_access
 from odin.server.guard import BindAddress, ClientLog, HostCheck, parse_bind
 from odin.server.local import load_server
@@ -65,6 +66,8 @@ def run_serve(argv: list[str]) -> int:
         if not Path(folder).is_dir():
             raise UsageError(f"--root: there is no folder {folder!r}.", "Name one that exists.")
     roots = [resolve_folder(folder) for folder in args.root or [get_current_folder()]]
+    if args.permission_mode:
+        parse_permission_mode(args.permission_mode)
     options = Options(cwd=roots[0], model=args.model, permission_mode=args.permission_mode)
     listener = _open_listener(bind)
     bind = BindAddress(bind.host, listener.getsockname()[1], bind.cert, bind.key)

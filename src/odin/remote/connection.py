@@ -191,7 +191,7 @@ def make_error(problem: Problem) -> OdinError:
 
 
 def _shorten(text: str) -> str:
-    return clip(" ".join(text.split()), _MAX_PROBLEM)
+    return clip(" ".join("".join(char if char.isprintable() else " " for char in text).split()), _MAX_PROBLEM)
 
 
 def is_loopback(host: str) -> bool:
