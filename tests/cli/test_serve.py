@@ -141,7 +141,7 @@ def test_a_session_that_is_open_elsewhere_is_named_with_its_holder(
     run_here: RunHere, store: SessionStore, workspace: Path
 ) -> None:
     holder = subprocess.Popen(
-        ["python3", "-c", "import fcntl,sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX); print(1, flush=True); input()"]
+        ["python3", "-c", "import fcntl,sys; f=open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); input()"]
         + [str(make_log(store, workspace))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

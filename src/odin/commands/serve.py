@@ -63,16 +63,16 @@ def run_serve(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     bind = parse_bind(args.host, args.port, args.tls_cert, args.tls_key, without_tls=args.without_tls)
     for folder in args.root:
-        if not Path(folder).is_dir():
+        if not folder or not Path(folder).is_dir():
             raise UsageError(f"--root: there is no folder {folder!r}.", "Name one that exists.")
     roots = [resolve_folder(folder) for folder in args.root or [get_current_folder()]]
     if args.permission_mode:
         parse_permission_mode(args.permission_mode)
     options = Options(cwd=roots[0], model=args.model, permission_mode=args.permission_mode)
-    listener = _open_listener(bind)
-    bind = BindAddress(bind.host, listener.getsockname()[1], bind.cert, bind.key)
-    check = HostCheck(bind, args.allow_host, args.base_path)
-    return asyncio.run(_serve(listener, bind, check, roots, options, args.pair))
+    with _open_listener(bind) as listener:
+        bind = BindAddress(bind.host, listener.getsockname()[1], bind.cert, bind.key)
+        check = HostCheck(bind, args.allow_host, args.base_path)
+        return asyncio.run(_serve(listener, bind, check, roots, options, args.pair))
 
 
 def _open_listener(bind: BindAddress) -> socket.socket:
@@ -85,7 +85,7 @@ def _open_listener(bind: BindAddress) -> socket.socket:
         listener.close()
         raise UsageError(
             f"Cannot listen on {bind.host} port {bind.port}: {(error.strerror or str(error)).lower()}.",
-            "Stop what uses it, or choose another one with --port.",
+            "Stop what uses it, or choose another one with --host and --port.",
         ) from error
     return listener
 
