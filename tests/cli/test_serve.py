@@ -5,7 +5,7 @@ import re
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def certificate(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def answer_with(data: bytes) -> Iterator[str]:
+def answer_with(data: bytes) -> Generator[str]:
     """Give the URL of a server that answers every request with these bytes."""
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -60,7 +60,10 @@ SERVE: list[tuple[tuple[str, ...], str]] = [
     (("--port", "99999"), r"--port must be from 0 to 65535, not 99999\. 0 picks a free one\."),
     (("--port", "x"), r"--port must be a number\. See `odin serve --help`\."),
     (("--tls-cert", "{0}/cert.pem"), r"--tls-cert and --tls-key belong together\. Give both files\."),
-    (("--tls-cert", "{0}/no.pem", "--tls-key", "{0}/key.pem"), r"--tls-cert: .* cannot be read: .*\. Name a PEM file\."),
+    (
+        ("--tls-cert", "{0}/no.pem", "--tls-key", "{0}/key.pem"),
+        r"--tls-cert: .* cannot be read: .*\. Name a PEM file\.",
+    ),
     (("--tls-cert", "{0}/key.pem", "--tls-key", "{0}/key.pem"), r"cannot be used for TLS .*\. They must be"),
     (("--tls-cert", "{0}/cert.pem", "--tls-key", "{0}/cert.pem"), r"cannot be used for TLS .*\. They must be"),
     (("--root", "/no/such"), r"--root: there is no folder '/no/such'\. Name one that exists\."),
@@ -141,8 +144,12 @@ def test_a_session_that_is_open_elsewhere_is_named_with_its_holder(
     run_here: RunHere, store: SessionStore, workspace: Path
 ) -> None:
     holder = subprocess.Popen(
-        ["python3", "-c", "import fcntl,sys; f=open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); input()"]
-        + [str(make_log(store, workspace))],
+        [
+            "python3",
+            "-c",
+            "import fcntl,sys; f=open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); input()",
+            str(make_log(store, workspace)),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

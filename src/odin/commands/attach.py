@@ -244,7 +244,11 @@ def read_tokens(env: Mapping[str, str]) -> dict[str, str]:
     path = _locate_tokens(env)
     raw = read_config_file(path)
     entries, _ = parse_json_object(raw, path) if raw is not None else ({}, [])
-    return {url: token for url, token in entries.items() if isinstance(token, str) and token.isascii() and token.isprintable()}
+    return {
+        url: token
+        for url, token in entries.items()
+        if isinstance(token, str) and token.isascii() and token.isprintable()
+    }
 
 
 def _refuse_open_network(url: str, *, without_tls: bool) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from odin.app.crash_log import log_unhandled_errors
 from odin.commands.attach import attach_to_holder
 from odin.commands.command_line import Parser, make_formatter, write_message
 from odin.commands.pair import print_pairing
@@ -100,6 +101,7 @@ async def _serve(
     from odin.server.token_access import TokenAccess
 
     environment = make_environment(cwd=roots[0])
+    log_unhandled_errors(asyncio.get_running_loop(), environment.variables)
     store = open_access(environment.variables)
     log = ClientLog(Path(environment.state_dir, LOG_FOLDER, SERVER_LOG_NAME), sys.stderr)
     manager = SessionManager()

@@ -57,7 +57,7 @@ _MAX_READING_BYTES = 4 * MAX_BODY_BYTES
 """The bodies of all requests that are being received."""
 
 _MAX_PAIRING_BYTES = 10_000
-_MAX_QUERIES = 8
+_MAX_QUERIES = 4
 """Queries of one client that are answered at once; the next ones wait."""
 
 _NOT_QUEUED = ("me", "events", "ops", "pair")
@@ -189,8 +189,7 @@ class Application:
 
         try:
             self._access.check_origin(scope)
-            if get_header(scope, b"transfer-encoding") and get_header(scope, b"content-length"):
-                raise UsageError("A request has Content-Length or Transfer-Encoding, not both.", "Leave one out.")
+            _check_framing(scope)
             if not _is_public(scope):
                 token = _read_token(scope)
                 who, right = self._access.identify(token, scope)
@@ -426,6 +425,12 @@ def _read_token(scope: Scope) -> str:
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthorized("This needs a token.", "Pair this client: run `odin pair` on the machine of the server.")
     return token.strip()
+
+
+def _check_framing(scope: Scope) -> None:
+    """Raise UsageError if a proxy could see another end of the request than this server (request smuggling)."""
+    if get_header(scope, b"transfer-encoding") and get_header(scope, b"content-length"):
+        raise UsageError("A request has Content-Length or Transfer-Encoding, not both.", "Leave one out.")
 
 
 def _check_version(scope: Scope) -> None:
