@@ -26,6 +26,7 @@ from odin.core.op import (
     Redo,
     Rewind,
     SetLoop,
+    SetTitle,
 )
 from odin.core.rights import OP_RIGHTS, RIGHTS, get_needed_right, has_right
 from odin.host.manager import SessionManager
@@ -105,8 +106,10 @@ async def test_every_route_needs_its_right(workspace: Path) -> None:
                         path = endpoint.path.replace("{session}", session)
                         got = await served.ask(right, endpoint.method, path, body)
                         assert (got.status_code, got.json()["kind"]) == (403, "Forbidden"), (endpoint.name, right)
-            new = {"permission_mode": "bypass"}
-            assert (await served.ask("prompt", "POST", "/sessions", new)).status_code == 403
+            for new in ({"permission_mode": "bypassPermissions"}, {"role": "reviewer"}):
+                assert (await served.ask("prompt", "POST", "/sessions", new)).status_code == 403, new
+            role = {"plan": "", "role": "reviewer"}
+            assert (await served.ask("prompt", "POST", f"/sessions/{session}/plan", role)).status_code == 403
 
 
 def make_op(kind: type[Op]) -> Op:
@@ -477,6 +480,33 @@ async def test_requests_that_are_too_large_or_deep_are_refused(workspace: Path) 
             for query in ("process?id=x&after=-1", "files?words=a&limit=-5", "prompts?limit=-1", "changes?path=%00"):
                 got = await served.ask("view", "GET", f"/sessions/{session}/{query}")
                 assert "Internal error." not in got.text, query
+
+
+async def test_a_slow_body_is_given_up(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odin.server.application._BODY_S", 0.05)
+    monkeypatch.setattr("odin.server.http._LINGER_S", 0.05)
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            head = f"Host: localhost:{served.port}\r\nAuthorization: Bearer {served.tokens['prompt']}\r\n"
+            writer.write(f"POST /sessions HTTP/1.1\r\n{head}Content-Length: 1000\r\n\r\n{{".encode())
+            async with asyncio.timeout(10):
+                assert b" 400 " in await reader.readline()
+                with suppress(ConnectionError):
+                    assert b"was not complete within 0.05 s" in await reader.read()
+            writer.close()
+
+
+async def test_receipts_are_bounded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odin.server.sessions._MAX_RECEIPTS", 3)
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            for number in range(6):
+                assert (await served.submit("prompt", session, SetTitle(f"title {number}"))).json()["done"]
+            receipts = served.sessions._hosted[session]._receipts
+            assert len(receipts) == 3
+            assert max(len(content) for content, _ in receipts.values()) == 32
 
 
 async def test_idle_and_slow_connections_make_room(workspace: Path) -> None:

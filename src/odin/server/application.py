@@ -283,7 +283,7 @@ class Application:
             case "all":
                 return make_json(await asyncio.to_thread(self._sessions.list_all))
             case "new":
-                if body.permission_mode:
+                if body.permission_mode or body.role:  # a role has its own rules, tools and permission mode
                     require_right(who, "approve")
                 return make_json(OpenedSession(await self._sessions.create(body)))
             case "events":
@@ -295,6 +295,8 @@ class Application:
                 hosted = await self._sessions.get(session)
                 return make_json(await hosted.submit(body, who, None if sent_to is None else sent_to == self._run))
             case "next" | "fork" | "plan":
+                if name == "plan" and body.role:
+                    require_right(who, "approve")
                 return make_json(await self._derive(name, session, body))
             case "preview":
                 self._sessions.locate(query.name)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from odin.config import Options, get_state_dir, make_private_folder
 from odin.config.paths import locate_socket, make_environment
+from odin.core.errors import OdinError
 from odin.core.rights import Right
 from odin.host.manager import SessionManager
 from odin.remote.local import locate_secret, shorten_path
@@ -93,8 +94,11 @@ class LocalListener:
         connection.setblocking(False)
         try:
             server = await asyncio.shield(self._server)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, OdinError | OSError):  # the client says that it cannot attach
+                self._server = None
+                return
             raise
         await server.accept(connection)
 
@@ -115,6 +119,8 @@ class LocalListener:
             return
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
+        for task in self._tasks:
+            task.cancel()
         for path in (self._path, locate_secret(self._path)):
             path.unlink(missing_ok=True)
         if self._sessions is not None:
