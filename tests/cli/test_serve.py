@@ -5,7 +5,7 @@ import re
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def certificate(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def answer_with(data: bytes) -> Iterator[str]:
+def answer_with(data: bytes) -> Generator[str]:
     """Give the URL of a server that answers every request with these bytes."""
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -148,8 +148,8 @@ def test_a_session_that_is_open_elsewhere_is_named_with_its_holder(
             "python3",
             "-c",
             "import fcntl,sys; f=open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); input()",
-        ]
-        + [str(make_log(store, workspace))],
+            str(make_log(store, workspace)),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

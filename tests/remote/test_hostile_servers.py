@@ -35,6 +35,7 @@ async def hostile_server(data: bytes, *, endless: bytes = b"") -> AsyncGenerator
             while endless:
                 writer.write(endless)
                 await writer.drain()
+                await asyncio.sleep(0)
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -77,7 +78,7 @@ PROBLEMS: list[tuple[bytes, str]] = [
 @each(("data", "said"), PROBLEMS)
 def test_an_answer_that_is_none_gets_one_sentence(data: bytes, said: str) -> None:
     async def ask() -> None:
-        async with hostile_server(data) as (connection, seen):
+        async with hostile_server(data) as (connection, _):
             with pytest.raises(OdinError) as caught:
                 await connection.call("all")
             text = str(caught.value)

@@ -34,16 +34,16 @@ class Served:
     url: str
     port: int
     http: httpx2.AsyncClient
-    tokens: dict[Right, str]
+    tokens: dict[str, str]
     store: AccessStore
     sessions: HostedSessions
     application: Application
     log: Path
     err: io.StringIO
 
-    async def ask(self, right: Right | str, method: str, path: str, body: Any = None, **more: Any) -> httpx2.Response:
+    async def ask(self, right: str, method: str, path: str, body: Any = None, **more: Any) -> httpx2.Response:
         """Send a request with the token of a right, or another one; "" for none."""
-        token = self.tokens.get(right, right)  # pyright: ignore[reportArgumentType]
+        token = self.tokens.get(right, right)
         headers = {**({"authorization": f"Bearer {token}"} if token else {}), **more.pop("headers", {})}
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         return await self.http.request(method, f"{self.url}{path}", content=content, headers=headers, **more)
@@ -78,7 +78,7 @@ class Served:
 
 @asynccontextmanager
 async def serve(
-    model: ScriptedServer, folder: Path, roots: Sequence[Path] = (), **limits: float
+    model: ScriptedServer, folder: Path, roots: Sequence[Path] = (), **limits: Any
 ) -> AsyncGenerator[Served]:
     options = Options(env={**os.environ, **model.env("anthropic")}, cwd=str(folder))
     environment = make_environment(options.env, options.cwd)

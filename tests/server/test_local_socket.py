@@ -20,6 +20,7 @@ from odin.core.op import Answer, Prompt, RunUserShell
 from odin.host.manager import SessionManager
 from odin.remote.connection import Connection
 from odin.remote.local import LOCAL_URL, connect_local, locate_secret
+from odin.remote.sessions import RemoteSessions
 from odin.sandbox.layout import has_reachable_socket
 from odin.server.local import LocalListener, find_peer, is_foreign
 from odin.session.lock import read_start_time
@@ -105,6 +106,28 @@ async def test_a_wrong_secret_is_refused(workspace: Path, where: Path) -> None:
             await known.close()
 
 
+async def test_a_prompt_that_a_server_passes_on_stays_marked(workspace: Path, where: Path, tmp_path: Path) -> None:
+    """`odin serve` attaches to a session of another process with all rights; its own client may have fewer."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("the launch code")
+    with ScriptedServer([say("one")]) as server:
+        options = make_options(server, workspace)
+        manager = SessionManager()
+        async with LocalListener(manager, options, where.parent.parent):
+            client = await manager.open(options)
+            connection = connect_local(where, "it")
+            assert connection is not None
+            remote = RemoteSessions(connection, client.session.id)
+            await remote.client.submit(Prompt("p1", f"read @{secret}", source="channel"))
+            async with asyncio.timeout(20):
+                while (shot := await client.snapshot()).executing or not shot.messages:
+                    await asyncio.sleep(0.01)
+            assert shot.messages[0].source == "channel"
+            assert "the launch code" not in repr(server.requests[0].body)
+            await remote.close()
+            await client.close()
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
@@ -177,8 +200,8 @@ async def test_what_a_session_starts_cannot_attach(workspace: Path, home: Path, 
             client = await manager.open(options)
             await client.submit(Prompt("p1", "go"))
             names = ["hook", "server", "approved", "background"]
-            for id, command in mine.items():
-                await client.submit(RunUserShell(id, command))
+            for name, command in mine.items():
+                await client.submit(RunUserShell(name, command))
             told = await run_probes(client, workspace, [*names, *mine, "sandboxed"])
             await client.close()
     in_sandbox = told.pop("sandboxed")

@@ -3,6 +3,10 @@
 import asyncio
 import json
 import os
+import socket
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -10,10 +14,24 @@ import msgspec
 import pytest
 
 from odin.config import Options
-from odin.core.op import Answer, AnswerPermission, ChangePrompt, ControlProcess, Op, Prompt, Redo, Rewind
+from odin.core.client import SessionSummary
+from odin.core.op import (
+    Answer,
+    AnswerPermission,
+    ChangePrompt,
+    ControlProcess,
+    Interrupt,
+    Op,
+    Prompt,
+    Redo,
+    Rewind,
+    SetLoop,
+    SetTitle,
+)
 from odin.core.rights import OP_RIGHTS, RIGHTS, get_needed_right, has_right
 from odin.host.manager import SessionManager
 from odin.remote.protocol import ENDPOINTS, MAX_BODY_BYTES
+from odin.server.http import HttpServer
 from odin.testing import ScriptedServer, call, say
 from tests.server.served import Served, serve
 
@@ -88,8 +106,10 @@ async def test_every_route_needs_its_right(workspace: Path) -> None:
                         path = endpoint.path.replace("{session}", session)
                         got = await served.ask(right, endpoint.method, path, body)
                         assert (got.status_code, got.json()["kind"]) == (403, "Forbidden"), (endpoint.name, right)
-            new = {"permission_mode": "bypass"}
-            assert (await served.ask("prompt", "POST", "/sessions", new)).status_code == 403
+            for new in ({"permission_mode": "bypassPermissions"}, {"role": "reviewer"}):
+                assert (await served.ask("prompt", "POST", "/sessions", new)).status_code == 403, new
+            role = {"plan": "", "role": "reviewer"}
+            assert (await served.ask("prompt", "POST", f"/sessions/{session}/plan", role)).status_code == 403
 
 
 def make_op(kind: type[Op]) -> Op:
@@ -150,7 +170,7 @@ async def test_a_client_that_may_not_approve_cannot_pass_for_the_user(workspace:
             assert "public text" in sent
             assert "the launch code" not in sent
             turns = {turn["id"]: turn for turn in shot["messages"]}
-            assert [(turns[id]["source"], turns[id]["body"]) for id in ("p2", "p3")] == [("channel", named)] * 2
+            assert [(turns[name]["source"], turns[name]["body"]) for name in ("p2", "p3")] == [("channel", named)] * 2
             exported = (await served.ask("view", "GET", f"/sessions/{session}/export?form=json")).text
             assert "may approve" in exported
             assert "hook" not in {answer["by"] for answer in find_answers(served, session)}
@@ -160,6 +180,22 @@ def find_answers(served: Served, session: str) -> list[dict[str, Any]]:
     log, _ = served.sessions.locate(session)
     events = [json.loads(line)["event"] for line in log.read_text().splitlines()[1:]]
     return [event for event in events if event["type"] == "PermissionAnswered"]
+
+
+async def test_the_goal_of_a_loop_attaches_nothing_outside_the_project(workspace: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("the launch code")
+    with ScriptedServer([say("one"), say("two"), say("three")]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            goal = f"read @{secret}\n@{secret} @../secret.txt"
+            assert (await served.submit("prompt", session, SetLoop(True, goal, limit=2))).json()["done"]
+            async with asyncio.timeout(20):
+                while len(model.requests) < 2:
+                    await asyncio.sleep(0.01)
+            await served.submit("prompt", session, Interrupt())
+            await served.wait_until(session)
+            assert "the launch code" not in repr([request.body for request in model.requests])
 
 
 async def test_a_viewer_lists_no_folder_outside_the_project(workspace: Path, tmp_path: Path) -> None:
@@ -175,7 +211,7 @@ async def test_a_viewer_lists_no_folder_outside_the_project(workspace: Path, tmp
                 got = await served.http.get(
                     f"{served.url}{path}",
                     params={"words": words, "limit": 10**9},
-                    headers={"authorization": f"Bearer {served.tokens[right]}"},  # pyright: ignore[reportArgumentType]
+                    headers={"authorization": f"Bearer {served.tokens[right]}"},
                 )
                 return got.json()
 
@@ -251,10 +287,8 @@ async def test_a_second_request_is_not_smuggled_in_the_first(workspace: Path) ->
             assert b" 401 " in await reader.readline()
             writer.write(b"no chunk\r\n")
             async with asyncio.timeout(10):
-                try:
+                with suppress(ConnectionError):
                     await reader.read()
-                except ConnectionError:
-                    pass
             writer.close()
             assert problems == []
 
@@ -419,7 +453,7 @@ async def test_requests_that_are_too_large_or_deep_are_refused(workspace: Path) 
             too_long = await served.ask("prompt", "POST", path, b" " * (MAX_BODY_BYTES + 1))
             assert (too_long.status_code, too_long.json()["kind"]) == (413, "BodyTooLarge")
 
-            async def pieces() -> Any:
+            async def pieces() -> AsyncGenerator[bytes]:
                 for _ in range(33):
                     yield b" " * 1_000_000
 
@@ -448,19 +482,44 @@ async def test_requests_that_are_too_large_or_deep_are_refused(workspace: Path) 
                 assert "Internal error." not in got.text, query
 
 
+async def test_a_slow_body_is_given_up(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odin.server.application._BODY_S", 0.05)
+    monkeypatch.setattr("odin.server.http._LINGER_S", 0.05)
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            head = f"Host: localhost:{served.port}\r\nAuthorization: Bearer {served.tokens['prompt']}\r\n"
+            writer.write(f"POST /sessions HTTP/1.1\r\n{head}Content-Length: 1000\r\n\r\n{{".encode())
+            async with asyncio.timeout(10):
+                assert b" 400 " in await reader.readline()
+                with suppress(ConnectionError):
+                    assert b"was not complete within 0.05 s" in await reader.read()
+            writer.close()
+
+
+async def test_receipts_are_bounded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odin.server.sessions._MAX_RECEIPTS", 3)
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            for number in range(6):
+                assert (await served.submit("prompt", session, SetTitle(f"title {number}"))).json()["done"]
+            receipts = served.sessions._hosted[session]._receipts
+            assert len(receipts) == 3
+            assert max(len(content) for content, _ in receipts.values()) == 32
+
+
 async def test_idle_and_slow_connections_make_room(workspace: Path) -> None:
     with ScriptedServer([]) as model:
         async with serve(model, workspace) as served:
-            half_open = []
+            half_open: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
             for _ in range(300):
                 half_open.append(await asyncio.open_connection("127.0.0.1", served.port))
                 half_open[-1][1].write(b"GET /me HTTP/1.1\r\n")
             assert (await served.ask("view", "GET", "/me")).status_code == 200
             async with asyncio.timeout(10):
-                try:
+                with suppress(ConnectionError):
                     assert await half_open[0][0].read() == b"", "the oldest is ended"
-                except ConnectionError:
-                    pass
             for _, writer in half_open:
                 writer.close()
 
@@ -473,11 +532,52 @@ async def test_a_slow_head_ends_the_connection_also_after_a_request(workspace: P
                 reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
                 writer.write(f"{first}GET /me HTTP/1.1\r\n{head}".encode())
                 async with asyncio.timeout(10):
-                    try:
+                    with suppress(ConnectionError):
                         assert (b" 200 " in await reader.read()) == bool(first)
-                    except ConnectionError:
-                        pass
                 writer.close()
+
+
+async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
+    ended = asyncio.Event()
+
+    async def send_much(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            while (await asyncio.wait_for(receive(), 0.001))["type"] != "http.disconnect":
+                pass
+        except TimeoutError:
+            pass
+        for _ in range(1000):
+            await send({"type": "http.response.body", "body": b" " * 1_000_000, "more_body": True})
+        ended.set()
+
+    server = HttpServer(send_much, stalled_s=0.05)
+    listener = socket.create_server(("127.0.0.1", 0))
+    await server.listen(listener)
+    with socket.create_connection(listener.getsockname()) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(20):
+            await ended.wait()
+    await server.close()
+
+
+async def test_one_client_does_not_keep_the_threads_busy(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            is_over = threading.Event()
+
+            def list_slowly() -> tuple[SessionSummary, ...]:
+                is_over.wait(20)
+                return ()
+
+            served.sessions.list_all = list_slowly
+            waiting = [asyncio.create_task(served.ask("view", "GET", "/sessions")) for _ in range(30)]
+            try:
+                assert (await served.ask("view", "GET", "/me")).status_code == 200
+                assert (await served.ask("", "POST", "/pair", {"code": "2222-2222"})).status_code == 403
+            finally:
+                is_over.set()
+            assert {got.status_code for got in await asyncio.gather(*waiting)} == {200}
 
 
 async def test_streams_of_one_client_are_limited(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,7 +588,7 @@ async def test_streams_of_one_client_are_limited(workspace: Path, monkeypatch: p
 
             async def watch(right: str) -> int:
                 path = f"{served.url}/sessions/{session}/events"
-                headers = {"authorization": f"Bearer {served.tokens[right]}"}  # pyright: ignore[reportArgumentType]
+                headers = {"authorization": f"Bearer {served.tokens[right]}"}
                 request = served.http.build_request("GET", path, headers=headers)
                 response = await served.http.send(request, stream=True)
                 if response.status_code == 200:

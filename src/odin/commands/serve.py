@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from odin.app.crash_log import log_unhandled_errors
 from odin.commands.attach import attach_to_holder
 from odin.commands.command_line import Parser, make_formatter, write_message
 from odin.commands.pair import print_pairing
@@ -94,6 +95,7 @@ async def _serve(
     load_server()
     from odin.server.service import serve_sessions
 
+    log_unhandled_errors(asyncio.get_running_loop(), os.environ)
     store = open_access(os.environ)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -95,7 +95,7 @@ class Receipt(Struct, frozen=True):
 
 
 class NewSession(Struct, frozen=True):
-    """What a new session starts with; "" is the default. A permission mode needs the right to approve."""
+    """What a new session starts with; "" is the default. A permission mode and a role need the right to approve."""
 
     cwd: str = ""
     role: str = ""
@@ -108,6 +108,8 @@ class ForkRequest(Struct, frozen=True):
 
 
 class PlanRequest(Struct, frozen=True):
+    """The name of a plan; "" is the newest. A role needs the right to approve."""
+
     plan: str = ""
     role: str = ""
 

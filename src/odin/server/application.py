@@ -57,7 +57,7 @@ _MAX_READING_BYTES = 4 * MAX_BODY_BYTES
 """The bodies of all requests that are being received."""
 
 _MAX_PAIRING_BYTES = 10_000
-_MAX_QUERIES = 8
+_MAX_QUERIES = 4
 """Queries of one client that are answered at once; the next ones wait."""
 
 _NOT_QUEUED = ("me", "events", "ops", "pair")
@@ -228,7 +228,7 @@ class Application:
                 query = _read_query(endpoint, request)
                 body = await self._read_body(endpoint, request)
             except msgspec.ValidationError as error:
-                raise UsageError(f"The request is not valid: {error}.", "See /openapi.json of this version.") from error
+                raise UsageError(f"The request is not valid: {error}.", "docs/openapi.json describes it.") from error
             if endpoint.name == "pair":
                 return make_json(await self._access.pair(body, request.scope))
             assert who is not None
@@ -283,7 +283,7 @@ class Application:
             case "all":
                 return make_json(await asyncio.to_thread(self._sessions.list_all))
             case "new":
-                if body.permission_mode:
+                if body.permission_mode or body.role:  # a role has its own rules, tools and permission mode
                     require_right(who, "approve")
                 return make_json(OpenedSession(await self._sessions.create(body)))
             case "events":
@@ -295,6 +295,8 @@ class Application:
                 hosted = await self._sessions.get(session)
                 return make_json(await hosted.submit(body, who, None if sent_to is None else sent_to == self._run))
             case "next" | "fork" | "plan":
+                if name == "plan" and body.role:
+                    require_right(who, "approve")
                 return make_json(await self._derive(name, session, body))
             case "preview":
                 self._sessions.locate(query.name)
@@ -459,17 +461,17 @@ def get_header(scope: Scope, name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
-def _check_framing(scope: Scope) -> None:
-    """Raise UsageError if a proxy in front may see another end of the request than the server does."""
-    if get_header(scope, b"transfer-encoding") and get_header(scope, b"content-length"):
-        raise UsageError("A request has Content-Length or Transfer-Encoding, not both.", "Leave one out.")
-
-
 def _read_token(scope: Scope) -> str:
     scheme, _, token = get_header(scope, b"authorization").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthorized("This needs a token.", "Pair this client: run `odin pair` on the machine of the server.")
     return token.strip()
+
+
+def _check_framing(scope: Scope) -> None:
+    """Raise UsageError if a proxy could see another end of the request than this server (request smuggling)."""
+    if get_header(scope, b"transfer-encoding") and get_header(scope, b"content-length"):
+        raise UsageError("A request has Content-Length or Transfer-Encoding, not both.", "Leave one out.")
 
 
 def _check_version(scope: Scope) -> None:

@@ -6,9 +6,8 @@ import socket
 import ssl
 from typing import Any
 
-import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, h11  # pyright: ignore[reportPrivateImportUsage]
 from uvicorn.server import ServerState
 
 HEAD_S = 10.0

@@ -93,8 +93,11 @@ class LocalListener:
         connection.setblocking(False)
         try:
             server = await asyncio.shield(self._server)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, OdinError | OSError):  # the client says that it cannot attach
+                self._server = None
+                return
             raise
         await server.accept(connection)
 
@@ -115,6 +118,8 @@ class LocalListener:
             return
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
+        for task in self._tasks:
+            task.cancel()
         for path in (self._path, locate_secret(self._path)):
             path.unlink(missing_ok=True)
         if self._sessions is not None:

@@ -1,7 +1,6 @@
 """The sessions that a server gives to its clients: opened on the first request, unloaded when nobody uses them."""
 
 import asyncio
-import hashlib
 import os
 import time
 import weakref
@@ -82,8 +81,10 @@ class HostedSession:
         `is_same_run`: the client has sent it to this run of the server for the first time; None: it does not say.
         Raise OpConflict for an id that was used for another op, and for an op of an earlier run whose fate is unknown.
         """
+        from hashlib import sha256
+
         op = attribute(request.op, who.right, who.name)
-        content = hashlib.sha256(msgspec.json.encode((request.op, request.turn))).digest()
+        content = sha256(msgspec.json.encode((request.op, request.turn))).digest()
         known = self._receipts.get(request.id)
         if known is not None:
             if known[0] != content:
