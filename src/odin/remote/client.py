@@ -5,9 +5,11 @@ of a reply that streams is started again. An op is repeated with the same id unt
 """
 
 import asyncio
+import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -34,12 +36,13 @@ from odin.core.live_events import LiveEvents
 from odin.core.op import Op, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.tool import Tool
-from odin.remote.connection import Connection, ConnectionLost
+from odin.remote.connection import Connection, ConnectionLost, ServerProblem
 from odin.remote.protocol import (
     AgentNamed,
     EventsFrom,
     OpRequest,
     ProcessNamed,
+    Receipt,
     ServersAsked,
     StatusFacts,
     Words,
@@ -52,7 +55,7 @@ _GIVE_UP_S = 600.0
 _GIVE_UP_LOCAL_S = 3.0
 """How long it is tried: the process that has a session open is gone if its socket does not answer."""
 
-_OP_S = 30.0
+_REPEAT_S = 30.0
 _READY_S = 10.0
 _QUEUE = 1000
 
@@ -71,18 +74,34 @@ class RemoteClient:
     async def submit(self, op: Op) -> bool:
         for stream in tuple(self._streams):  # what the op causes is in the streams that were asked for before
             await stream.wait_until_open()
-        run, request = self.connection.run, OpRequest(os.urandom(8).hex(), op, self._turn)
-        loop = asyncio.get_running_loop()
-        deadline, attempt = loop.time() + _OP_S, 0
-        while True:
+        run, request, attempts = self.connection.run, OpRequest(os.urandom(8).hex(), op, self._turn), 0
+
+        async def send() -> Receipt:
+            nonlocal run, attempts
+            run = run or (await self.connection.call("me")).run
+            attempts += 1
             try:
-                return (await self.connection.call("ops", self.session, body=request, run=run)).done
+                return await self.connection.call("ops", self.session, body=request, run=run)
+            except ServerProblem:
+                # The server was restarted. What was sent for the first time was refused, and not carried out.
+                if attempts > 1 or run == self.connection.run:
+                    raise
+            run = self.connection.run
+            return await self.connection.call("ops", self.session, body=request, run=run)
+
+        return (await self._repeat(send)).done
+
+    async def _repeat(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Return the result of a call; repeat it for a while if the connection breaks."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (_GIVE_UP_LOCAL_S if self.connection.is_local else _REPEAT_S)
+        for attempt in itertools.count():
+            try:
+                return await call()
             except ConnectionLost:
                 if loop.time() > deadline:
                     raise
-                run = run or self.connection.run
             await self._sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
-            attempt += 1
 
     def set_answering(self, answers: bool, reason: str = "") -> None:
         """The token decides who may answer."""
@@ -123,7 +142,8 @@ class RemoteClient:
     # --- queries ---
 
     async def _ask(self, name: str, *, query: Any = None, body: Any = None) -> Any:
-        return await self.connection.call(name, self.session, query=query, body=body)
+        call = partial(self.connection.call, name, self.session, query=query, body=body)
+        return await (self._repeat(call) if self._streams else call())
 
     async def snapshot(self) -> Snapshot:
         return await self._ask("snapshot")
@@ -212,6 +232,7 @@ class EventStream:
         self._live = LiveEvents()
         self._queue: asyncio.Queue[Envelope | Exception | None] = asyncio.Queue(_QUEUE)
         self._is_open = asyncio.Event()
+        self._is_closed = False
         self._task = asyncio.create_task(self._run())
 
     async def wait_until_open(self) -> None:
@@ -224,17 +245,22 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Envelope:
-        item = await self._queue.get()
+        item = None if self._is_closed and self._queue.empty() else await self._queue.get()
         if isinstance(item, Envelope):
             return item
-        self._queue.put_nowait(None)
+        self._is_closed = True
         if item is None:
             raise StopAsyncIteration
         raise item
 
     def close(self) -> None:
-        self._streams.discard(self)
+        """Stop receiving events. Buffered ones can still be read."""
+        self._is_closed = True
         self._task.cancel()
+        self._is_open.set()
+        self._streams.discard(self)
+        with suppress(asyncio.QueueFull):
+            self._queue.put_nowait(None)
 
     async def _run(self) -> None:
         ending: Exception | None = None
@@ -242,14 +268,9 @@ class EventStream:
             await self._follow()
         except Exception as error:  # the reader raises it
             ending = error
-        finally:
-            self._is_open.set()
-            self._streams.discard(self)
-            while True:
-                with suppress(asyncio.QueueFull):
-                    self._queue.put_nowait(ending)
-                    break
-                await asyncio.sleep(0.05)
+        self._is_open.set()
+        self._streams.discard(self)
+        await self._queue.put(ending)
 
     async def _follow(self) -> None:
         """Read until the session is closed; connect again whenever the connection breaks."""

@@ -140,15 +140,25 @@ _HANDLERS: dict[str, Handler] = {
 
 
 class Application:
-    """An ASGI application. `base` is the path under which a proxy serves it."""
+    """An ASGI application. `base` is the path under which a proxy serves it.
+
+    A client that takes nothing for `patience_s` seconds is given up, so that what is kept for it is freed.
+    """
 
     def __init__(
-        self, sessions: HostedSessions, access: Access, environment: ExecutionEnvironment, *, base: str = ""
+        self,
+        sessions: HostedSessions,
+        access: Access,
+        environment: ExecutionEnvironment,
+        *,
+        base: str = "",
+        patience_s: float = 60.0,
     ) -> None:
         self._sessions = sessions
         self._access = access
         self._environment = environment
         self._base = base.rstrip("/")
+        self._patience_s = patience_s
         self._run = os.urandom(6).hex()
         self._streams = 0
         self._router = Starlette(
@@ -171,7 +181,11 @@ class Application:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *self._list_headers()]
                 self._access.log(scope, who, message["status"], scope.get("state", {}).get("op", ""))
-            await send(message)
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    await send(message)
+            except TimeoutError as error:
+                raise ClientDisconnect from error
 
         try:
             self._access.check_origin(scope)
@@ -285,7 +299,7 @@ class Application:
             self._streams += 1
             try:
                 events = hosted.watch(after, who, lambda: self._access.is_valid(token))
-                async with aclosing(events):  # pyright: ignore[reportArgumentType]
+                async with aclosing(events):
                     async for data in events:
                         yield data
             finally:

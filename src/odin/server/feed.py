@@ -7,7 +7,7 @@ a last event, `resync`, and starts again from the log, so that a slow reader cos
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 
 import msgspec
@@ -106,7 +106,7 @@ class Feed:
         if self.watchers:
             self._collect(encode_notice("heartbeat", seq=self.last_seq))
 
-    async def watch(self, after: int | None, is_allowed: Callable[[], bool] = lambda: True) -> AsyncIterator[bytes]:
+    async def watch(self, after: int | None, is_allowed: Callable[[], bool] = lambda: True) -> AsyncGenerator[bytes]:
         """Yield the durable events after this number, what is going on now, then all events, as server-sent events.
 
         Without a number only what happens from now on. It ends with the session, when the watcher is too slow, or when

@@ -3,11 +3,13 @@
 import asyncio
 import os
 import time
-from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -51,25 +53,39 @@ Connect = Callable[[Path, str], Awaitable[SharedSessions]]
 
 
 class HostedSession:
-    """An open session with the events and receipts of its clients."""
+    """An open session with the events and receipts of its clients. With `answers` it asks also if nobody watches."""
 
-    def __init__(self, session: str, sessions: SharedSessions, feed: Feed, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, session: str, sessions: SharedSessions, feed: Feed, clock: Callable[[], float], *, answers: bool
+    ) -> None:
         self.id = session
         self.sessions = sessions
         self.client: Client = sessions.client
         self.feed = feed
         self.used_at = clock()
         self._clock = clock
+        self._answers = answers
+        self._approvers = 0
         self._receipts: OrderedDict[str, tuple[bytes, asyncio.Task[Receipt]]] = OrderedDict()
 
     def touch(self) -> None:
         self.used_at = self._clock()
 
-    def watch(self, after: int | None, who: Identity, is_allowed: Callable[[], bool]) -> AsyncIterator[bytes]:
-        """Yield server-sent events, as `Feed.watch` does. While a client may approve, the session can ask."""
-        if who.right == "approve":
-            self.client.set_answering(True)
-        return self.feed.watch(after, is_allowed)
+    async def watch(self, after: int | None, who: Identity, is_allowed: Callable[[], bool]) -> AsyncGenerator[bytes]:
+        """Yield server-sent events, as `Feed.watch` does. While a client that may approve watches, it can ask."""
+        approves = who.right == "approve"
+        self._approvers += approves
+        self._update_answering()
+        try:
+            async with aclosing(self.feed.watch(after, is_allowed)) as events:
+                async for data in events:
+                    yield data
+        finally:
+            self._approvers -= approves
+            self._update_answering()
+
+    def _update_answering(self) -> None:
+        self.client.set_answering(self._answers or self._approvers > 0)
 
     async def submit(self, request: OpRequest, who: Identity, is_same_run: bool | None) -> Receipt:
         """Carry out an op once. A repeated request gets the first one's receipt, or its error.
@@ -77,7 +93,7 @@ class HostedSession:
         `is_same_run`: the client has sent it to this run of the server for the first time; None: it does not say.
         Raise OpConflict for an id that was used for another op, and for an op of an earlier run whose fate is unknown.
         """
-        op, content = _attribute(request.op, who), msgspec.msgpack.encode((request.op, request.turn))
+        op, content = _attribute(request.op, who), sha256(msgspec.msgpack.encode((request.op, request.turn))).digest()
         known = self._receipts.get(request.id)
         if known is not None:
             if known[0] != content:
@@ -111,8 +127,10 @@ class HostedSession:
                 op = replace(op, delivery="queue")
         if isinstance(op, Answer):
             self.client.set_answering(True)
-        done = await self.client.submit(op)
-        return Receipt(done, self.feed.last_seq)
+        try:
+            return Receipt(await self.client.submit(op), self.feed.last_seq)
+        finally:
+            self._update_answering()
 
     async def is_busy(self) -> bool:
         """True while something is going on that closing the session would stop."""
@@ -165,14 +183,14 @@ class HostedSessions:
         self._connect = connect
         self._clock = clock
         self._hosted: dict[str, HostedSession] = {}
-        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
         self._sweeper = asyncio.create_task(self._unload_unused())
 
     async def get(self, session: str) -> HostedSession:
         """Return an open session. Raise SessionNotFound for one that does not exist or is not below the roots."""
         hosted = self._hosted.get(session)
         if hosted is None or hosted.feed.is_over:
-            async with self._locks[session]:
+            async with self._lock(session):
                 hosted = self._hosted.get(session)
                 if hosted is not None and hosted.feed.is_over:
                     await self._hosted.pop(session).close()
@@ -181,6 +199,9 @@ class HostedSessions:
                     hosted = await self._serve(await self._open(session))
         hosted.touch()
         return hosted
+
+    def _lock(self, session: str) -> asyncio.Lock:
+        return self._locks.setdefault(session, asyncio.Lock())
 
     async def _open(self, session: str) -> SharedSessions:
         if self._manager.find(session) is not None:
@@ -200,7 +221,8 @@ class HostedSessions:
 
     async def _serve(self, sessions: SharedSessions) -> HostedSession:
         shot = await sessions.client.snapshot()
-        hosted = HostedSession(shot.session, sessions, Feed(sessions.client, shot.seq), self._clock)
+        feed = Feed(sessions.client, shot.seq)
+        hosted = HostedSession(shot.session, sessions, feed, self._clock, answers=self._answers)
         self._hosted[shot.session] = hosted
         return hosted
 
@@ -258,7 +280,7 @@ class HostedSessions:
     async def _unload(self, session: str, hosted: HostedSession) -> None:
         is_unused = not hosted.feed.watchers and self._clock() - hosted.used_at > self._idle_s
         if hosted.feed.is_over or (is_unused and not await hosted.is_busy()):
-            async with self._locks[session]:
+            async with self._lock(session):
                 if hosted.feed.is_over or self._clock() - hosted.used_at > self._idle_s:
                     self._hosted.pop(session, None)
                     await hosted.close()
