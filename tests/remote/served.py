@@ -93,14 +93,18 @@ async def serve(
     clock: Callable[[], float] | None = None,
     patience_s: float = 60.0,
     options: Options | None = None,
+    answers: bool = True,
+    send_buffer: int = 0,
 ) -> AsyncGenerator[Served]:
     options = options or make_options(model, workspace)
     manager = SessionManager()
     given: dict[str, Any] = {} if clock is None else {"clock": clock}
-    sessions = HostedSessions(manager, options, (str(workspace),), idle_s=idle_s, **given)
+    sessions = HostedSessions(manager, options, (str(workspace),), idle_s=idle_s, answers=answers, **given)
     environment = make_environment(options.env, options.cwd, options.state_dir)
     server = HttpServer(Application(sessions, NamedAccess(), environment, patience_s=patience_s))
     listener = socket.create_server(("127.0.0.1", 0))
+    if send_buffer:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     await server.listen(listener)
     served = Served(listener.getsockname()[1], manager, sessions)
     try:

@@ -306,7 +306,16 @@ class Application:
                 self._streams -= 1
                 hosted.touch()
 
-        return StreamingResponse(read(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        return _EventResponse(read(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+class _EventResponse(StreamingResponse):
+    """Closes what it reads also if sending fails; left to the garbage collection, it would count as a watcher."""
+
+    async def stream_response(self, send: Send) -> None:
+        events: Any = self.body_iterator
+        async with aclosing(events):
+            await super().stream_response(send)
 
 
 def require_right(who: Identity, right: Right) -> None:
