@@ -173,14 +173,15 @@ async def test_a_client_that_takes_nothing_is_given_up(workspace: Path) -> None:
 
 
 async def test_an_event_stream_that_nobody_reads_ends_when_it_is_closed(workspace: Path) -> None:
-    with ScriptedServer([say("word " * 3000, chunk=5)]) as server:
+    with ScriptedServer([say("one")]) as server:
         async with serve(server, workspace) as served:
             session = await served.create()
             client = served.attach(session)
             before = asyncio.all_tasks()
             unread = client.stream_events(-1)
+            unread._queue = asyncio.Queue(2)
             await served.attach(session).submit(Prompt("p1", "go"))
-            await until(lambda: any(type(one.event) is TurnEnded for one in served.read_log(session)))
+            await until(unread._queue.full)
             await client.close()
             await until(lambda: not any("EventStream" in repr(task) for task in asyncio.all_tasks() - before))
             assert [one async for one in unread][0].seq == 0
