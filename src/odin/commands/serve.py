@@ -4,6 +4,7 @@ import asyncio
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -114,7 +115,9 @@ async def _serve(
     await stopped.wait()
     write_message("Stopping.")
     server.stop_listening()
-    await sessions.close()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_S):
+            await sessions.close()
     await server.close()
     await manager.close(_CLOSE_S)
     return 0

@@ -36,7 +36,7 @@ from odin.core.live_events import LiveEvents
 from odin.core.op import Op, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.tool import Tool
-from odin.remote.connection import Connection, ConnectionLost, ServerProblem
+from odin.remote.connection import Connection, ConnectionLost, ServerProblem, Unreachable
 from odin.remote.protocol import (
     AgentNamed,
     EventsFrom,
@@ -74,20 +74,24 @@ class RemoteClient:
     async def submit(self, op: Op) -> bool:
         for stream in tuple(self._streams):  # what the op causes is in the streams that were asked for before
             await stream.wait_until_open()
-        run, request, attempts = self.connection.run, OpRequest(os.urandom(8).hex(), op, self._turn), 0
+        run, request, is_sent = self.connection.run, OpRequest(os.urandom(8).hex(), op, self._turn), False
 
         async def send() -> Receipt:
-            nonlocal run, attempts
+            nonlocal run, is_sent
             run = run or (await self.connection.call("me")).run
-            attempts += 1
             try:
                 return await self.connection.call("ops", self.session, body=request, run=run)
+            except Unreachable:
+                raise
+            except ConnectionLost:
+                is_sent = True
+                raise
             except ServerProblem:
-                # The server was restarted. What was sent for the first time was refused, and not carried out.
-                if attempts > 1 or run == self.connection.run:
+                # A server that was restarted refuses what may have been carried out. This was not.
+                if is_sent or run == self.connection.run:
                     raise
             run = self.connection.run
-            return await self.connection.call("ops", self.session, body=request, run=run)
+            return await send()
 
         return (await self._repeat(send)).done
 

@@ -22,6 +22,7 @@ from odin.remote.protocol import FRAME_S, HEARTBEAT_S
 MAX_KEPT_BYTES = 4_000_000
 _REPLAY_BYTES = 64_000
 _REPLAY_WAIT_S = 5.0
+_CLOSE_S = 1.0
 
 _encoder = msgspec.json.Encoder()
 
@@ -165,7 +166,8 @@ class Feed:
             yield b"".join(parts)
 
     async def close(self) -> None:
-        """End the streams of all watchers."""
+        """End the streams of all watchers. One whose session was closed before has its last events."""
+        await asyncio.wait({self._task}, timeout=_CLOSE_S)
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

@@ -17,7 +17,15 @@ from msgspec.structs import replace
 from odin.app.workspace import make_workspace
 from odin.config import Options
 from odin.core.client import Client, Sessions, SessionSummary
-from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionLocked, SessionNotFound, UsageError
+from odin.core.errors import (
+    AgentShutdown,
+    DeleteCurrentSession,
+    OdinError,
+    SessionBusy,
+    SessionLocked,
+    SessionNotFound,
+    UsageError,
+)
 from odin.core.interaction import read_answer
 from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions, Op, Prompt
 from odin.core.path_names import contains
@@ -99,6 +107,10 @@ class HostedSession:
             if known[0] != content:
                 raise OpConflict(f"The id {request.id!r} was used for another op.", "Use a new id for each op.")
             return await asyncio.shield(known[1])
+        if is_same_run is False and not isinstance(op, Prompt):
+            raise OpConflict(
+                "The server was restarted, and whether this was carried out is not known.", "Look, and try again."
+            )
         task = asyncio.create_task(self._carry_out(op, request.turn, is_same_run))
         self._receipts[request.id] = content, task
         while len(self._receipts) > _MAX_RECEIPTS and next(iter(self._receipts.values()))[1].done():
@@ -114,10 +126,6 @@ class HostedSession:
                 if body != op.body:
                     raise OpConflict(f"The prompt {op.id!r} exists with another text.", "Use a new id for each prompt.")
                 return Receipt(True, shot.seq)
-        elif is_same_run is False:
-            raise OpConflict(
-                "The server was restarted, and whether this was carried out is not known.", "Look, and try again."
-            )
         if turn and (type(op).__name__ in TURN_OPS or (isinstance(op, Prompt) and op.delivery == "steer")):
             shot = await self.client.snapshot()
             running = shot.messages[-1].id if shot.executing and shot.messages else ""
@@ -140,9 +148,9 @@ class HostedSession:
         return any(process.status == "running" for process in await self.client.list_processes())
 
     async def close(self) -> None:
-        await self.feed.close()
         with suppress(OdinError):
             await self.client.close()
+        await self.feed.close()
 
 
 def _attribute(op: Op, who: Identity) -> Op:
@@ -182,6 +190,7 @@ class HostedSessions:
         self._answers = answers
         self._connect = connect
         self._clock = clock
+        self._is_closed = False
         self._hosted: dict[str, HostedSession] = {}
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         self._sweeper = asyncio.create_task(self._unload_unused())
@@ -189,6 +198,8 @@ class HostedSessions:
     async def get(self, session: str) -> HostedSession:
         """Return an open session. Raise SessionNotFound for one that does not exist or is not below the roots."""
         hosted = self._hosted.get(session)
+        if self._is_closed:
+            raise AgentShutdown
         if hosted is None or hosted.feed.is_over:
             async with self._lock(session):
                 hosted = self._hosted.get(session)
@@ -287,6 +298,7 @@ class HostedSessions:
 
     async def close(self) -> None:
         """End all streams, and close the sessions that have no other client."""
+        self._is_closed = True
         self._sweeper.cancel()
         hosted, self._hosted = self._hosted, {}
         await asyncio.gather(*(one.close() for one in hosted.values()))
