@@ -14,7 +14,7 @@ from odin.core.client import Client
 from odin.core.event import Envelope
 from odin.core.rights import Right
 from odin.host.manager import SessionManager
-from odin.remote.client import RemoteClient
+from odin.remote.client import RemoteClient, SessionLeft
 from odin.remote.connection import Connection
 from odin.remote.protocol import NewSession, Paired, Pairing
 from odin.server.application import Application, Unauthorized
@@ -143,6 +143,12 @@ class Watcher:
         self._task = asyncio.create_task(self._follow())
 
     async def _follow(self) -> None:
+        try:
+            await self._read()
+        except SessionLeft:
+            self.is_over = True
+
+    async def _read(self) -> None:
         async for envelope in self._events:
             self.seen.append(envelope)
             if envelope.agent:
@@ -161,7 +167,6 @@ class Watcher:
                     self.shown = ""
                 case _:
                     pass
-        self.is_over = True
 
     @property
     def durable(self) -> list[Envelope]:

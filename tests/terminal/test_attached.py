@@ -1,12 +1,16 @@
 """A session in two terminals: `odin -r` and `odin attach` on one that another process has open."""
 
 import os
+import re
 import signal
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from odin.testing import ScriptedServer, call, say
 from tests.sandbox.processes import wait_until
+from tests.terminal import emulator
 from tests.ui.pseudo_terminal import PseudoTerminal, open_terminal
 
 
@@ -71,4 +75,138 @@ def test_plain_mode_that_joins_asks_what_was_asked_before(workspace: Path, home:
                 terminal.see("Written.")
             assert (workspace / "new.txt").read_text() == "x"
             leave(joined)
+        leave(holder)
+
+
+@contextmanager
+def hold(server: ScriptedServer, workspace: Path, home: Path) -> Generator[tuple[PseudoTerminal, str]]:
+    """Give a terminal in plain mode, which has answered one prompt, and its session."""
+    with open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as holder:
+        holder.type("the first prompt\n")
+        holder.see("An old answer.")
+        wait_until(lambda: "end_turn" in next(home.glob(".local/state/odin/**/main.jsonl")).read_text())
+        yield holder, find_session(home)
+
+
+def test_headless_prompts_the_open_session_and_no_attach_refuses(workspace: Path, home: Path) -> None:
+    with ScriptedServer([say("An old answer."), say("One more."), say("And one.")]) as server:
+        env = server.env("anthropic")
+        with hold(server, workspace, home) as (holder, session):
+            with open_terminal("-p", "again", "-r", session, cwd=workspace, env=env) as other:
+                assert other.wait_for_exit() == (0, "One more.\n")
+            holder.see("edit> again\r\nOne more.")
+            with open_terminal("-p", "refused", "-r", session, "--no-attach", cwd=workspace, env=env) as other:
+                code, printed = other.wait_for_exit()
+            assert code != 0 and printed == ""
+            place = rf"PID {holder.process.pid} on {re.escape(os.uname().nodename)} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
+            assert re.search(rf"Session {session} is already open in another process \({place}\)", other.shown)
+            holder.type("and then\n")
+            holder.see("And one.")
+            leave(holder)
+        assert len(server.requests) == 3
+
+
+def test_continue_attaches_to_an_idle_session_and_not_to_one_at_work(workspace: Path, home: Path) -> None:
+    gate = threading.Event()
+    script = [say("Older."), say("An old answer."), say("From the other."), say("Busy.").hold(gate), say("In the older.")]
+    with ScriptedServer(script) as server:
+        env = server.env("anthropic")
+        with open_terminal("-p", "older", cwd=workspace, env=env) as first:
+            assert first.wait_for_exit() == (0, "Older.\n")
+        older = find_session(home)
+        with open_terminal("--yes", cwd=workspace, env=env, with_stdout=True) as holder:
+            holder.type("the first prompt\n")
+            holder.see("An old answer.")
+            with open_terminal("-c", "-p", "with you", cwd=workspace, env=env) as other:
+                assert other.wait_for_exit() == (0, "From the other.\n")
+            holder.see("edit> with you\r\nFrom the other.")
+            holder.type("work\n")
+            wait_until(lambda: len(server.requests) == 4)
+            with open_terminal("-c", "-p", "without you", cwd=workspace, env=env) as other:
+                assert other.wait_for_exit() == (0, "In the older.\n")
+            assert "without you" in next(home.glob(f".local/state/odin/**/{older}/main.jsonl")).read_text()
+            gate.set()
+            holder.see("Busy.")
+            leave(holder)
+
+
+def test_the_holder_goes_on_when_the_attached_one_is_killed_and_the_other_way_round(
+    workspace: Path, home: Path
+) -> None:
+    gate = threading.Event()
+    script = [say("An old answer."), say("Not disturbed.").hold(gate), say("It goes on.")]
+    with ScriptedServer(script) as server:
+        env = server.env("anthropic")
+        with hold(server, workspace, home) as (holder, session):
+            with open_terminal("-r", session, cwd=workspace, env=env, with_stdout=True) as joined:
+                joined.see("edit>")
+                joined.type("work\n")
+                wait_until(lambda: len(server.requests) == 2)
+                joined.process.send_signal(signal.SIGKILL)
+                joined.process.wait(30)
+            gate.set()
+            holder.see("Not disturbed.")
+            with open_terminal("-r", session, cwd=workspace, env=env, with_stdout=True) as joined:
+                joined.see("edit>")
+                leave(holder)
+                joined.see(f"PID {holder.process.pid} has closed session {session}. `odin -r {session}` opens it again.")
+                assert joined.wait_for_exit()[0] == 1
+                assert "Traceback" not in joined.shown
+            with open_terminal("-r", session, "-p", "more", cwd=workspace, env=env) as alone:
+                assert alone.wait_for_exit() == (0, "It goes on.\n")
+
+
+def test_a_killed_holder_ends_the_attached_one_with_a_sentence(workspace: Path, home: Path) -> None:
+    with ScriptedServer([say("An old answer."), say("It goes on.")]) as server:
+        env = server.env("anthropic")
+        with hold(server, workspace, home) as (holder, session):
+            with open_terminal("-r", session, cwd=workspace, env=env, with_stdout=True) as joined:
+                joined.see("edit>")
+                holder.process.send_signal(signal.SIGKILL)
+                joined.see(f"PID {holder.process.pid}, which had session {session} open, is gone. `odin -r {session}`")
+                assert joined.wait_for_exit()[0] == 1
+                assert "Traceback" not in joined.shown
+            with open_terminal("-r", session, "-p", "more", cwd=workspace, env=env) as alone:
+                assert alone.wait_for_exit() == (0, "It goes on.\n")
+
+
+def test_the_attached_app_shows_the_reply_so_far_and_does_what_the_app_does(workspace: Path, home: Path) -> None:
+    gate = threading.Event()
+    script = [
+        say("An old answer."),
+        say("The start of it.\n\nThe end of it.", chunk=4).hold(gate, after=10),
+        call("WriteFile", {"file_path": str(workspace / "new.txt"), "content": "x"}),
+        say("It is written."),
+        say("In a new session."),
+    ]
+    with ScriptedServer(script) as server, hold(server, workspace, home) as (holder, session):
+        env = server.env("anthropic")
+        holder.type("go on\n")
+        holder.see("The start of it.")
+        with emulator.open_terminal("-r", session, cwd=workspace, env=env) as app:
+            app.see("An old answer.", "The start of it.")
+            assert "The end of it." not in app.text
+            gate.set()
+            app.see("The end of it.")
+            holder.see("The end of it.")
+            app.type("write it\r")
+            app.see("It is written.")
+            holder.see("It is written.")
+            assert (workspace / "new.txt").exists()
+            app.type("/undo\r")
+            wait_until(lambda: not (workspace / "new.txt").exists())
+            app.type("/rename The first one\r")
+            app.see("Renamed this session")
+            app.type("/export\r")
+            wait_until(lambda: list(workspace.glob(f"*{session}*")))
+            app.type("/fork\r")
+            wait_until(lambda: len(list(home.glob(".local/state/odin/**/main.jsonl"))) == 2)
+            app.type("/new\r")
+            app.type("somewhere else\r")
+            app.see("In a new session.")
+            app.type(f"/resume {session}\r")
+            app.see("The end of it.")
+            app.type("\x04")
+            assert app.wait_for_exit() == 0
+        assert "somewhere else" not in holder.shown
         leave(holder)

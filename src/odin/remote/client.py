@@ -30,7 +30,7 @@ from odin.core.client import (
     SessionInfo,
     Snapshot,
 )
-from odin.core.errors import UsageError
+from odin.core.errors import OdinError, UsageError
 from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted, Warned
 from odin.core.live_events import LiveEvents
 from odin.core.op import Op, Rewind
@@ -60,6 +60,10 @@ _READY_S = 10.0
 _QUEUE = 1000
 
 _decoder = msgspec.json.Decoder(Envelope)
+
+
+class SessionLeft(OdinError):
+    """The session was closed, or the process that had it open is gone."""
 
 
 class RemoteClient:
@@ -213,9 +217,10 @@ class RemoteClient:
 
 
 class EventStream:
-    """The events of a session, over as many connections as it takes. Ends when the session is closed.
+    """The events of a session, over as many connections as it takes.
 
-    Raise ConnectionLost if the server cannot be reached any more, or what else it answers.
+    Raise SessionLeft when it is closed, ConnectionLost if the server cannot be reached any more, or what else it
+    answers.
     """
 
     def __init__(
@@ -278,6 +283,8 @@ class EventStream:
 
     async def _follow(self) -> None:
         """Read until the session is closed; connect again whenever the connection breaks."""
+        place, again = self._connection.place, f"`odin -r {self._session}` opens it again."
+        again = again if self._connection.is_local else "Attach again when the server runs."
         loop = asyncio.get_running_loop()
         lost_at, attempt, is_told = 0.0, 0, False
         limit = _GIVE_UP_LOCAL_S if self._connection.is_local else _GIVE_UP_S
@@ -285,14 +292,16 @@ class EventStream:
             try:
                 async with self._connection.stream("events", self._session, EventsFrom(self._last)) as parts:
                     if is_told:
-                        await self._put(Warned(f"Connected to {self._connection.place} again.", "info"))
+                        await self._put(Warned(f"Connected to {place} again.", "info"))
                     lost_at, attempt, is_told = 0.0, 0, False
                     if await self._read(parts):
-                        return
+                        raise SessionLeft(f"{place} has closed session {self._session}.", again)
             except ConnectionLost as error:
                 now = loop.time()
                 lost_at = lost_at or now
                 if now - lost_at > limit or (self._last is None and not self._is_open.is_set() and attempt > 2):
+                    if self._connection.is_local:
+                        raise SessionLeft(f"{place}, which had session {self._session} open, is gone.", again) from error
                     raise
                 if attempt == len(_PAUSES_S) - 2 and not is_told:
                     is_told = True
