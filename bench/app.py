@@ -32,7 +32,7 @@ FLOOR = "import textual.app, textual.widgets"
 class App:
     """Odin in a pseudo terminal, with methods to wait for output."""
 
-    def __init__(self, home: Path, env: dict[str, str]) -> None:
+    def __init__(self, home: Path, env: dict[str, str], *args: str) -> None:
         project = home / "work"
         project.mkdir(exist_ok=True)
         self.began = time.perf_counter()
@@ -40,7 +40,7 @@ class App:
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.chdir(project)
-            os.execve(sys.executable, [sys.executable, "-I", "-m", "odin"], env)
+            os.execve(sys.executable, [sys.executable, "-I", "-m", "odin", *args], env)
         termios.tcsetwinsize(self.fd, (40, 120))
 
     def key(self, text: str) -> None:

@@ -30,6 +30,7 @@ GROUPS = (
     "edit",
     "lsp",
     "servers",
+    "watchers",
     "commands",
     "views",
     "cancel",

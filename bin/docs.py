@@ -28,6 +28,8 @@ from odin.core.slash_commands import SLASH_COMMANDS
 from odin.core.tool import ALIASES, SubAgentTask
 from odin.engine.event_bus import BUS_NAMES, list_sources
 from odin.providers.offline.requests import REQUESTS
+from odin.remote.openapi import build_openapi
+from odin.remote.protocol import ENDPOINTS
 from odin.tools.agent import AgentTool
 from odin.tools.context_summarizer import ContextSummarizerTool
 from odin.tools.web import WebFetchTool, WebSearchTool
@@ -36,10 +38,12 @@ from odin.ui.jsonl.commands import ClientCommand
 from odin.ui.jsonl.payloads import ANSWERS, EVENTS, AnswerPayload, Payload
 from odin.ui.tui.dialogs.reports import describe_scope
 from odin.ui.tui.keys import KEYS, KeyScope, format_key
+from odin.version import __version__
 from record import as_text
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "docs" / "odinconfig.schema.json"
+OPENAPI = ROOT / "docs" / "openapi.json"
 PART = re.compile(r"(<!-- generated:(\w+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 OPTIONS_OF_ALL = re.compile(r"\n  (?:-h, --help  .*|--json  +print JSON|--cwd DIR  +project folder)(?=\n|$)")
@@ -78,6 +82,15 @@ def ops() -> str:
     for kind in op.Op.__args__:
         fields = ", ".join(f"`{name}`" for name in kind.__struct_fields__)
         lines.append(f"| `{kind.__name__}` | {fields} | {OP_RIGHTS[kind]} |")
+    return "\n".join(lines)
+
+
+def endpoints() -> str:
+    lines = ["| request | right | what it does |", "|---|---|---|"]
+    for one in ENDPOINTS.values():
+        fields = ", ".join(one.query.__struct_fields__)
+        query = f"?{fields}" if fields else ""
+        lines.append(f"| `{one.method} {one.path}{query}` | {one.right or 'none'} | {one.summary} |")
     return "\n".join(lines)
 
 
@@ -172,6 +185,7 @@ PARTS = {
     "builtins": builtins,
     "requests": requests,
     "keys": keys,
+    "endpoints": endpoints,
     "jsonl_events": jsonl_events,
     "jsonl_commands": jsonl_commands,
     "jsonl_answers": jsonl_answers,
@@ -211,7 +225,10 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     write: bool = parser.parse_args().write
     faults: list[str] = []
-    wanted = {SCHEMA: json.dumps(build_schema(), indent=2) + "\n"}
+    wanted = {
+        SCHEMA: json.dumps(build_schema(), indent=2) + "\n",
+        OPENAPI: json.dumps(build_openapi(__version__), indent=1) + "\n",
+    }
     used: set[str] = set()
     for page in pages():
         text = page.read_text(encoding="utf-8")

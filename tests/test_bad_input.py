@@ -211,7 +211,8 @@ def test_open_session_is_locked_for_other_processes(run_odin: Run, workspace: Pa
         waiting.stdin.write(json.dumps(request).encode() + b"\n")
         waiting.stdin.flush()
         assert waiting.stdout.readline()
-        assert_clean_exit(run_odin("-p", "list files", "--resume", "one"), 1, "open in another process")
+        refused = run_odin("-p", "list files", "--resume", "one", "--no-attach")
+        assert_clean_exit(refused, 1, "open in another process")
     finally:
         waiting.communicate(timeout=30)
     assert_clean_exit(run_odin("-p", "list files", "--resume", "one"), 0)

@@ -452,6 +452,7 @@ def test_the_public_view_names_every_key_but_the_private_ones(workspace: Path):
         "mcp",
         "mcp_limits",
         "lsp_servers",
+        "redis",
     }
 
 

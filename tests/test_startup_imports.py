@@ -29,6 +29,7 @@ SLOW_MODULES = {
     "prompt_toolkit",
     "pydantic",
     "pypdf",
+    "redis",
     "rich",
     "sqlite3",
     "textual",

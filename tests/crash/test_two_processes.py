@@ -138,7 +138,7 @@ async def test_open_session_cannot_be_resumed_or_deleted_by_another_process(
         )
         server.wait_for(2, 60)
         kept = find_log(home, "mine").read_bytes()
-        second = run_odin_process("-p", "third", "--resume", "mine", env=env)
+        second = run_odin_process("-p", "third", "--resume", "mine", "--no-attach", env=env)
         assert second.returncode == 1
         assert f"PID {first.pid}" in second.stderr
         with pytest.raises(SessionLocked):

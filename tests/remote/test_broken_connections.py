@@ -112,7 +112,7 @@ async def test_fifty_clients_join_and_leave_during_a_turn(workspace: Path) -> No
             await served.attach(session).submit(Prompt("p1", "wait"))
             await asyncio.gather(*(join(number) for number in range(50)))
             hosted = await served.sessions.get(session)
-            await until(lambda: hosted.feed.watchers == 1)
+            await until(lambda: len(hosted.feed.watchers) == 1)
             model.gate.set()
             await until(lambda: stays.find(TurnEnded))
             assert stays.find(TurnEnded)[0].reason == "end_turn"
@@ -141,7 +141,7 @@ async def test_a_slow_reader_is_cut_off_and_costs_no_memory(workspace: Path) -> 
             hosted.feed._kept_bytes = 100_000
             quick = Watcher(client := served.attach(session))
             reader, writer = await connect_without_reading(served.port, session)
-            await until(lambda: hosted.feed.watchers == 2)
+            await until(lambda: len(hosted.feed.watchers) == 2)
             largest = 0
             for number in range(len(script)):
                 await client.submit(Prompt(f"p{number}", "more"))
@@ -167,8 +167,8 @@ async def test_a_client_that_takes_nothing_is_given_up(workspace: Path) -> None:
             hosted = await served.sessions.get(session)
             await until(lambda: any(type(one.event) is TurnEnded for one in served.read_log(session)))
             _, writer = await connect_without_reading(served.port, session)
-            await until(lambda: hosted.feed.watchers == 1)
-            await until(lambda: hosted.feed.watchers == 0)
+            await until(lambda: len(hosted.feed.watchers) == 1)
+            await until(lambda: len(hosted.feed.watchers) == 0)
             writer.close()
 
 
@@ -204,7 +204,7 @@ async def test_an_approval_waits_for_the_one_who_comes_back_and_all_see_who_answ
             for client in (alice, bob, away):
                 await client.close()
             hosted = await served.sessions.get(session)
-            await until(lambda: hosted.feed.watchers == 1)
+            await until(lambda: len(hosted.feed.watchers) == 1)
             assert [one.id for one in (await carol.snapshot()).interactions] == [asked.ask_id]
             with pytest.raises(OdinError, match="may only prompt"):
                 await guest.submit(Answer(asked.ask_id, "allow_once"))

@@ -31,9 +31,9 @@ def make_options(server: ScriptedServer, workspace: Path, **more: object) -> Opt
 async def share(options: Options) -> AsyncGenerator[tuple[Client, RemoteSessions]]:
     """Open a session, and attach to it over the socket of the process."""
     manager = SessionManager()
-    async with LocalListener(manager, options):
+    state = Path(os.environ["HOME"], ".local/state/odin")
+    async with LocalListener(manager, options, state):
         local = await manager.open(options)
-        state = Path(os.environ["HOME"], ".local/state/odin")
         connection = connect_local(locate_socket(state, os.getpid(), read_start_time(os.getpid())), "the other one")
         assert connection is not None
         remote = RemoteSessions(connection, local.session.id)

@@ -82,7 +82,9 @@ def test_revoking_takes_effect_in_an_open_store(store: AccessStore, folder: Path
     assert records[1] is not None
     store.revoke(records[1].id)
     assert [server.find(token) is not None for token in tokens] == [False, False, True]
+    unnamed = store.create_code("view").record
     assert store.revoke("phone") == store.revoke("") == ()
+    assert store.revoke(unnamed.id) == (unnamed,)
     assert [item.name for item in store.revoke_all()] == ["ci"]
     assert server.find(tokens[2]) is None
 
@@ -166,7 +168,7 @@ def test_wrong_used_and_expired_codes_get_the_same_answer(store: AccessStore, cl
 
     used, in_time, late = (store.create_code("view") for _ in range(3))
     store.redeem(used.text, "browser", "10.0.0.1")
-    sentences = [refuse(code) for code in (used.text, "2222-2222", "", "0000-0000", "x" * 100_000)]
+    sentences = [refuse(code) for code in (used.text, "2222-2222", "", "0000-0000", "\udcff" * 8, "x" * 100_000)]
     clock.now = late.record.expires - 0.5
     store.redeem(in_time.text, "browser", "10.0.0.1")
     clock.now = late.record.expires - 60

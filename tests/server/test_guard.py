@@ -333,7 +333,12 @@ def test_each_event_is_a_line_without_secrets(path: Path, monkeypatch: pytest.Mo
     log.write("paired", "10.0.0.1", client="phone", method="POST", path="/api/pair", status=200)
     log.write("refused", "::1", method="GET", path=f"/{token}/ABCD-EFGH/abcd-efgh", status=404, note="no such page")
     log.write(
-        "op", "::1", client=f"{token}", method="POST", path="/s/123e4567-e89b-12d3-a456-426614174000", note="Prompt"
+        "op",
+        "::1",
+        client=f"{token}",
+        method="POST",
+        path="/s/123e4567-e89b-12d3-a456-426614174000/abcd-efgh-2",
+        note="Prompt",
     )
     log.write("refused", "::1", client='a" 200', path="/a b\r\n2023 paired\x1b[2J\u202e\udcff" + "x" * 1000)
     lines = err.getvalue().splitlines()
@@ -345,7 +350,7 @@ def test_each_event_is_a_line_without_secrets(path: Path, monkeypatch: pytest.Mo
         " connected 10.0.0.1 'phone' GET /api/events 200",
         " paired 10.0.0.1 'phone' POST /api/pair 200",
         " refused ::1 '' GET /[hidden]/[hidden]/[hidden] 404 no such page",
-        " op ::1 '[hidden]' POST /s/123e4567-e89b-12d3-a456-426614174000 Prompt",
+        " op ::1 '[hidden]' POST /s/123e4567-e89b-12d3-a456-426614174000/abcd-efgh-2 Prompt",
     ]
     assert lines[4].startswith(f"{when} refused ::1 'a' 200' /a%20b\\r\\n2023%20paired\\x1b[2J\\u202e\\udcffxxx")
     assert len(lines) == 5

@@ -120,12 +120,13 @@ async def open_session(
     *,
     opened: OpenedLog | None = None,
     process: ProcessServices | None = None,
+    on_opened: Callable[[OpenSession, Workspace], object] = lambda session, workspace: None,
     **given: Unpack[GivenParts],
 ) -> LocalClient:
     """Start or resume a session and return its first client.
 
     `opened` is a log that was opened already; it is closed if this fails. `process` is what all sessions of this
-    process share; without it the session has its own.
+    process share; without it the session has its own. `on_opened` is called with the session before it has a client.
     """
     process = process or ProcessServices()
     member: WorkspaceMember | None = None
@@ -145,6 +146,7 @@ async def open_session(
         roles = SessionRoles(workspace, models, options.agent_definitions, [tool.name for tool in custom.tools])
         await roles.open(opened.past, options.role, keep_model=initial.chosen)
         session = compose_session(options, workspace, opened, models, initial, custom, roles, process, member)
+        on_opened(session, workspace)
         return session.attach(answers=options.can_ask)
     except BaseException:
         if opened is not None:

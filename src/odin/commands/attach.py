@@ -24,11 +24,12 @@ from odin.commands.command_line import (
     make_formatter,
     write_message,
 )
-from odin.config import Options, get_config_dir, get_current_folder, load
+from odin.config import Options, get_config_dir, get_current_folder, get_state_dir, load
 from odin.config.files import lock_file, parse_json_object, read_config_file, write_atomically
 from odin.config.paths import locate_socket
 from odin.core.client import Client
 from odin.core.errors import ConfigError, OdinError, SessionNotFound, UsageError
+from odin.core.text import join_some
 from odin.core.tui_settings import TuiSettings
 from odin.host.manager import SessionManager
 from odin.host.stored_sessions import open_project_sessions
@@ -49,8 +50,7 @@ async def open_sessions(
     async with AsyncExitStack() as stack:
         sessions = await attach_if_open(options) if attach else None
         if sessions is None:
-            manager = SessionManager()
-            await stack.enter_async_context(LocalListener(manager, options))
+            manager = await stack.enter_async_context(_listen(options))
             sessions = await open_workspace_sessions(options, manager)
         try:
             yield sessions
@@ -62,13 +62,21 @@ async def open_sessions(
 
 
 @asynccontextmanager
+async def _listen(options: Options) -> AsyncGenerator[SessionManager]:
+    """Give a manager whose sessions other processes can attach to."""
+    manager = SessionManager()
+    state = Path(options.state_dir or get_state_dir(options.env or os.environ))
+    async with LocalListener(manager, options, state):
+        yield manager
+
+
+@asynccontextmanager
 async def open_client(options: Options, *, attach: bool = True) -> AsyncGenerator[Client]:
     """Give the client of one session. It is closed at the end."""
     async with AsyncExitStack() as stack:
         sessions = await attach_if_open(options) if attach else None
         if sessions is None:
-            manager = SessionManager()
-            await stack.enter_async_context(LocalListener(manager, options))
+            manager = await stack.enter_async_context(_listen(options))
             client = await manager.open(options)
         else:
             client = sessions.client
@@ -78,6 +86,24 @@ async def open_client(options: Options, *, attach: bool = True) -> AsyncGenerato
             await (client.close() if sessions is None else sessions.close())
 
 
+_OF_CLIENTS = {
+    "cwd",
+    "mode",
+    "resume",
+    "continue_last",
+    "can_ask",
+    "headless",
+    "include_partial",
+    "state_dir",
+    "env",
+    "reach_out",
+    "output_schema",
+    "timing",
+    "commands_ask",
+}
+"""The options that are the front end's, and not the session's."""
+
+
 async def attach_if_open(options: Options) -> "RemoteSessions | None":
     """Attach to the session that these options resume, if another process has it open and listens; else return None.
 
@@ -85,14 +111,25 @@ async def attach_if_open(options: Options) -> "RemoteSessions | None":
     """
     if options.fork or not (options.resume or options.continue_last):
         return None
-    workspace = make_workspace(options)
-    store = workspace.store
+    store = make_workspace(options).store
     session = await asyncio.to_thread(store.find, options.resume) if options.resume else store.find_latest()
     log = store.find_log(session)
     attached = None if log is None else await attach_to_holder(log, session)
-    if attached is not None and options.continue_last and (await attached.client.snapshot()).executing:
+    if attached is None:
+        return None
+    usual = Options()
+    flags = [name for name in Options.__struct_fields__ if name not in _OF_CLIENTS]
+    given = [name for name in flags if getattr(options, name) != getattr(usual, name)]
+    if options.continue_last and (given or (await attached.client.snapshot()).executing):
         await attached.close()
         return None
+    if given:
+        await attached.close()
+        names = join_some((f"--{name.replace('_', '-')}" for name in given), 5)
+        raise UsageError(
+            f"Session {session} is open in {attached.connection.place}, and what {names} sets is decided there.",
+            "Leave it out, and change it in the session; or close the session there.",
+        )
     return attached
 
 
@@ -104,6 +141,7 @@ async def attach_to_holder(log: Path, session: str) -> "RemoteSessions | None":
         return None
     if holder is None or not holder.is_alive:
         return None
+    from odin.remote.connection import ConnectionLost
     from odin.remote.local import connect_local
     from odin.remote.sessions import RemoteSessions
 
@@ -113,9 +151,12 @@ async def attach_to_holder(log: Path, session: str) -> "RemoteSessions | None":
     sessions = RemoteSessions(connection, session)
     try:
         await sessions.client.get_info()
-    except OdinError:
+    except ConnectionLost:
         await sessions.close()
         return None
+    except OdinError:
+        await sessions.close()
+        raise
     return sessions
 
 

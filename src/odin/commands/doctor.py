@@ -34,7 +34,7 @@ from odin.config.paths import find_other_agents, find_worktree_origin, make_envi
 from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
 from odin.core.format import pluralize
-from odin.core.policy import redact_nothing
+from odin.core.policy import mask_logins, redact_nothing
 from odin.core.profile import OWN, CommandLevel, WritableFolders
 from odin.core.text import SAID_ONCE, join_some
 from odin.hooks.declaration import parse_hooks
@@ -128,6 +128,8 @@ class _Checkup:
                     health: Health = "broken" if status.state == "failed" else "note" if slow else "ok"
                     more = ": it starts slowly" if slow else ""
                     self._add_finding("MCP", f"{status.name}: {describe_server_state(status)}{more}", health)
+            if config.redis.url:
+                asyncio.run(self._check_redis(config))
             asyncio.run(self._check_language_servers(config))
             self._check_skills(config)
             self._check_memory(config)
@@ -282,6 +284,22 @@ class _Checkup:
         self._add_finding("memory", ", ".join(files) or "empty")
         for problem in memory.warnings:
             self._add_finding("memory", problem, "note")
+
+    async def _check_redis(self, config: Config) -> None:
+        """Write to the Redis server as a session would."""
+        from odin.host.publishing import probe_redis, read_redis_settings
+
+        settings = read_redis_settings(config, make_environment(self._env, self._cwd))
+        place, problem, version = settings.parse_url().place, "", ""
+        try:
+            version = await probe_redis(settings)
+        except OdinError as error:
+            problem = error.describe()
+        self._facts["redis"] = {"server": place, "version": version, "accept": settings.accept, "error": problem}
+        taken = "" if settings.accept == "none" else f", takes commands ({settings.accept})"
+        self._add_finding(
+            "Redis", problem or f"{place}, version {version or 'unknown'}{taken}", "broken" if problem else "ok"
+        )
 
     async def _check_language_servers(self, config: Config) -> None:
         """Start the language servers of the project and report what is missing, broken or slow."""
@@ -462,7 +480,9 @@ def _mask_secrets(value: Any, name: str = "") -> Any:
         return {key: _mask_secrets(item, str(key)) for key, item in inside.items()}
     if isinstance(value, list | tuple):
         return [_mask_secrets(item, name) for item in cast("list[Any]", value)]
-    return mask_key(value) if isinstance(value, str) and value and _SECRET_NAME.search(name) else value
+    if not isinstance(value, str):
+        return value
+    return mask_key(value) if value and _SECRET_NAME.search(name) else mask_logins(value)
 
 
 def _locate_keys(path: str) -> dict[str, int]:

@@ -1,10 +1,10 @@
 """`odin serve`: sessions for browsers, programs and other machines, over HTTP."""
 
 import asyncio
+import os
 import signal
 import socket
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -12,12 +12,10 @@ from odin.commands.attach import attach_to_holder
 from odin.commands.command_line import Parser, make_formatter, write_message
 from odin.commands.pair import print_pairing
 from odin.config import Options, get_current_folder, resolve_folder
-from odin.config.paths import LOG_FOLDER, SERVER_LOG_NAME, make_environment
 from odin.core.errors import OdinError, SessionLocked, UsageError
 from odin.core.rights import RIGHTS, Right
-from odin.host.manager import SessionManager
 from odin.server.access import open_access
-from odin.server.guard import BindAddress, ClientLog, HostCheck, parse_bind
+from odin.server.guard import BindAddress, HostCheck, parse_bind
 from odin.server.local import load_server
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from odin.server.sessions import SharedSessions
 
 DEFAULT_PORT = 7070
-_IDLE_S = 1800.0
 
 _EPILOG = """\
 Open the link that is printed, or `odin attach URL` on another machine. `odin pair` makes codes for more clients.
@@ -89,41 +86,24 @@ async def _serve(
     listener: socket.socket, bind: BindAddress, check: HostCheck, roots: list[str], options: Options, pair: str
 ) -> int:
     load_server()
-    from odin.server.application import Application
-    from odin.server.http import HttpServer
-    from odin.server.sessions import HostedSessions
-    from odin.server.token_access import TokenAccess
+    from odin.server.service import serve_sessions
 
-    environment = make_environment(cwd=roots[0])
-    store = open_access(environment.variables)
-    log = ClientLog(Path(environment.state_dir, LOG_FOLDER, SERVER_LOG_NAME), sys.stderr)
-    manager = SessionManager()
-    sessions = HostedSessions(manager, options, roots, idle_s=_IDLE_S, connect=_connect)
-    access = TokenAccess(store, check, log)
-    server = HttpServer(Application(sessions, access, environment, base=check.base_path))
-    await server.listen(listener, _load_tls(bind))
-    await asyncio.to_thread(store.record_url, check.url)
+    store = open_access(os.environ)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    write_message(f"Serving sessions below {', '.join(roots)} on {check.url}. Ctrl-C stops it.")
-    if pair != "no" and (pair or not store.list_tokens()):
-        try:
-            print_pairing(store.create_code(cast("Right", pair or "approve")), check.url, sys.stdout)
-        except OdinError as error:
-            write_message(error.describe())
-    await stopped.wait()
-    write_message("Stopping.")
-    server.stop_listening()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_CLOSE_S):
-            await sessions.close()
-    await server.close()
-    await manager.close(_CLOSE_S)
+    tls = _load_tls(bind)
+    async with serve_sessions(listener, check, options, roots, err=sys.stderr, tls=tls, connect=_connect):
+        await asyncio.to_thread(store.record_url, check.url)
+        write_message(f"Serving sessions below {', '.join(roots)} on {check.url}. Ctrl-C stops it.")
+        if pair != "no" and (pair or not store.list_tokens()):
+            try:
+                print_pairing(store.create_code(cast("Right", pair or "approve")), check.url, sys.stdout)
+            except OdinError as error:
+                write_message(error.describe())
+        await stopped.wait()
+        write_message("Stopping.")
     return 0
-
-
-_CLOSE_S = 10.0
 
 
 def _load_tls(bind: BindAddress) -> "ssl.SSLContext | None":

@@ -45,13 +45,14 @@ from odin.core.errors import ConfigError, UsageError
 from odin.core.policy import RuleAction, RuleLayer
 from odin.core.text import describe_mismatch
 from odin.policy.modes import parse_mode, parse_permission_mode
+from odin.redis.settings import RedisSettings
 
 if TYPE_CHECKING:
     from odin.config.claude_settings import ClaudeSettings
 
 USER_ONLY_KEYS = (
     *("providers", "catalog_url", "web", "checkpoints", "sandbox", "tui", "system_header", "env_passthrough"),
-    *("mcp_limits", "claude_settings"),
+    *("mcp_limits", "claude_settings", "redis"),
 )
 
 VERBATIM_KEYS = ("rules", "hooks", "commands")
@@ -69,6 +70,9 @@ ENVIRONMENT_KEYS = (
     "restrict_to_workspace",
     "read_before_edit",
 )
+
+REDIS_VARIABLE = "ODIN_REDIS_URL"
+"""Stands for the key `redis.url`."""
 
 
 def _append_unique(before: Any, new: Any) -> Any:
@@ -477,6 +481,14 @@ def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:
         text = env.get(variable, "")
         if text:
             layers.set_value(_KEY_OF[name], _validate_value(name, text.strip(), variable), "session", variable)
+    if url := env.get(REDIS_VARIABLE, "").strip():
+        value = {**layers.values.get("redis", {}), "url": url}
+        try:
+            msgspec.convert(value, RedisSettings)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"{REDIS_VARIABLE} cannot be used: {error}.", "Fix or remove it.") from error
+        written = {**layers.written.get("redis", value), "url": f"${REDIS_VARIABLE}"}
+        layers.set_value("redis", value, "session", REDIS_VARIABLE, written)
 
 
 def _validate_value(name: str, value: Any, where: str) -> Any:

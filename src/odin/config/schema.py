@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from odin.config.layers import ENVIRONMENT_KEYS, MERGE_FUNCTIONS, TIGHTNESS_CHECKS, USER_ONLY_KEYS
+from odin.config.layers import ENVIRONMENT_KEYS, MERGE_FUNCTIONS, REDIS_VARIABLE, TIGHTNESS_CHECKS, USER_ONLY_KEYS
 from odin.config.settings import ConfigKeys, RetrySettings
 from odin.providers.settings import ModelSettings, ProviderSettings, VariantSettings
 
@@ -84,7 +84,8 @@ def _format_rows(key: str, found: dict[str, Any], defs: dict[str, Any], variable
     rows = [f"| `{key}` | {_format_type(found)} | {default} | {variable} | {project} | {meaning} |"]
     for name, child in defs[reference or inner]["properties"].items() if reference or inner else ():
         path = f"{key}.{name}" if reference else f"{key}.NAME.{name}"
-        rows.extend(_format_rows(path, child, defs, "", ""))
+        variable = f"`{REDIS_VARIABLE}`" if path == "redis.url" else ""
+        rows.extend(_format_rows(path, child, defs, variable, ""))
     return rows
 
 

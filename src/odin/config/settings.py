@@ -19,6 +19,7 @@ from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
+from odin.redis.settings import RedisSettings
 
 
 class CheckpointSettings(Struct, frozen=True, kw_only=True):
@@ -396,6 +397,9 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     web: Annotated[WebSettings, describe("How web pages are fetched and searched. User file only.")] = WebSettings()
+    redis: Annotated[
+        RedisSettings, describe("A Redis server that sessions are published to. User file and environment only.")
+    ] = RedisSettings()
     retry: Annotated[RetrySettings, describe("Retries of failed model requests.")] = RetrySettings()
     team: Annotated[TeamSettings, describe("Delegated tasks and their sub-agents.")] = TeamSettings()
     queue: Annotated[QueueSettings, describe("What happens to prompts sent while Odin is busy.")] = QueueSettings()
@@ -463,7 +467,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
 
 _PRIVATE_KEYS = (
     *("providers", "catalog_url", "web", "system_header", "env_passthrough", "hooks", "tui", "commands", "mcp"),
-    *("mcp_limits", "lsp_servers"),
+    *("mcp_limits", "lsp_servers", "redis"),
 )
 
 

@@ -431,6 +431,9 @@ class PlanAnswered(Event, frozen=True):
     client: str = ""
 
 
+TOOL_EVENTS = (ToolStarted, ToolEnded, ToolProgressed)
+"""The events of the topic `tool`: a call started, completed or failed. All others are of the topic `agent`."""
+
 AskEvent = PermissionAsked | QuestionsAsked | PlanAsked
 AnswerEvent = PermissionAnswered | QuestionsAnswered | PlanAnswered
 

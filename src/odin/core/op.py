@@ -7,7 +7,7 @@ from msgspec import Struct
 from odin.core.event_values import CompactionProfile, Delivery, Mode, PlanDecision
 from odin.core.message import Attachment
 from odin.core.policy import RememberScope, RuleAction
-from odin.core.prompt import PromptData
+from odin.core.prompt import PromptData, PromptSource
 
 
 class Prompt(PromptData, frozen=True, tag=True):
@@ -30,7 +30,7 @@ class ChangePrompt(Struct, frozen=True, tag=True):
     A new text also becomes the displayed text, unless `display_text` is given or the text names a custom command.
 
     The delivery `steer` sends the prompt into the running turn. Any delivery sends a paused prompt, at once if the
-    session is idle.
+    session is idle. `source` says who wrote the new text or chose the new attachments.
     """
 
     id: str
@@ -40,6 +40,7 @@ class ChangePrompt(Struct, frozen=True, tag=True):
     display_text: str = ""
     attachments: tuple[Attachment, ...] | None = None
     agent: str = ""
+    source: PromptSource | None = None
 
 
 class DropPrompt(Struct, frozen=True, tag=True):

@@ -74,6 +74,20 @@ class RedactedText(Struct, frozen=True):
 Redact = Callable[[str], RedactedText]
 
 
+class SessionRedactor(Protocol):
+    """Redacts for the model and the log when it is called, and for everyone else with `hide`."""
+
+    def __call__(self, text: str) -> RedactedText: ...
+
+    def hide(self, text: str) -> str:
+        """Return the text without its secrets. What the model may write as a placeholder stays the same."""
+        ...
+
+    def find_open_end(self, text: str) -> int:
+        """Return where a secret may begin that goes on after the text; its length if none can."""
+        ...
+
+
 def redact_nothing(text: str) -> RedactedText:
     return RedactedText(text)
 

@@ -7,6 +7,9 @@ clients without it are marked (`PromptSource`), and attach no files outside the 
 
 from typing import Literal, get_args
 
+from msgspec.structs import replace
+
+from odin.core.interaction import read_answer
 from odin.core.op import (
     AddContext,
     AddMessage,
@@ -107,3 +110,18 @@ def get_needed_right(op: Op) -> Right:
     if isinstance(op, ControlProcess) and op.action == "open":
         return "approve"
     return OP_RIGHTS[type(op)]
+
+
+def attribute(op: Op, right: Right, client: str) -> Op:
+    """Return the op as one of this client: it speaks for its user, and for nobody else."""
+    if isinstance(op, AnswerPermission | AnswerQuestions | AnswerPlan):
+        op = read_answer(op)
+    if isinstance(op, Answer):
+        return replace(op, by="user", client=client)
+    if isinstance(op, Prompt):
+        return replace(op, source="user" if right == "approve" else "channel")
+    if isinstance(op, ChangePrompt):
+        # One that a client without `approve` has changed stays marked, whoever changes it again.
+        is_guest = right != "approve" and (op.text is not None or op.attachments is not None)
+        return replace(op, source="channel" if is_guest else None)
+    return op

@@ -94,5 +94,26 @@ class Timing(Struct, frozen=True, kw_only=True):
     lsp_exit_s: float = 0.3
     """How long the end of a process that reads no input may take to be noticed."""
 
+    redis_answer_s: float = 5.0
+    """How long Redis may take to answer."""
+
+    redis_batch_s: float = 0.03
+    """How long events are collected that go to Redis together."""
+
+    redis_snapshot_s: float = 0.5
+    """Between two snapshots of a session in Redis, at least; ten times what making one takes, if that is longer."""
+
+    redis_beat_s: float = 10.0
+    """Between two signs of life of a session. Redis forgets it after three of them."""
+
+    redis_pauses_s: tuple[float, float] = (0.1, 30.0)
+    """Before the second attempt to reach Redis, and the longest pause: each is twice the one before."""
+
+    redis_absent_s: float = 30.0
+    """How long Redis is away until nobody there can be asked any more."""
+
+    redis_end_s: float = 1.0
+    """How long a session that is closed waits for its last events to reach Redis."""
+
 
 DEFAULT_TIMING = Timing()

@@ -66,7 +66,8 @@ _OPS_WITH_MODE = Prompt, ChangePrompt, Continue, SetLoop, SetMode
 class OpenSession:
     """A session in this process. It carries out the ops of its clients. `opened` is recorded with the first op.
 
-    `log` is the path of its log. It is closed with its last client, unless `is_kept`.
+    `log` is the path of its log. It is closed with its last client, unless `is_kept`; guests do not count. `finish` is
+    awaited when everything is recorded, before `on_closed` is called.
     """
 
     def __init__(self, deps: SessionDeps, opened: SessionOpened, log: str) -> None:
@@ -75,6 +76,7 @@ class OpenSession:
         self.clients: set[LocalClient] = set()
         self.is_kept = False
         self.on_closed: Callable[[], object] = lambda: None
+        self.finish: Callable[[], Awaitable[object]] | None = None
         self._deps = deps
         self._team = deps.team
         self._agent = deps.team.main
@@ -93,12 +95,13 @@ class OpenSession:
     def is_closing(self) -> bool:
         return self._closing is not None
 
-    def attach(self, *, answers: bool = True) -> "LocalClient":
-        """Return a new client. Only one that `answers` may answer interactions."""
+    def attach(self, *, answers: bool = True, guest: bool = False) -> "LocalClient":
+        """Return a new client. Only one that `answers` may answer interactions; a guest does not keep it open."""
         if self._closing is not None:
             raise AgentShutdown
         client = LocalClient(self, answers=answers)
-        self.clients.add(client)
+        if not guest:
+            self.clients.add(client)
         return client
 
     # --- ops: each handler returns False if the op had nothing to act on ---
@@ -289,6 +292,8 @@ class OpenSession:
         deps.recorder.bus.close()
         deps.recorder.close()
         await deps.surroundings.close()
+        if self.finish is not None:
+            await self.finish()
         self.on_closed()
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from odin.core.call_events import (
+    TOOL_EVENTS,
     ActivityChanged,
     AskEvent,
     CallStreamed,
@@ -263,7 +264,6 @@ def list_sources(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
 
 
 Topic = Literal["all", "agent", "tool"]
-_TOOL_EVENTS = (ToolStarted, ToolEnded, ToolProgressed)
 _NEVER_DROPPED = (TurnEnded, *get_args(AskEvent), ReplyRolledBack)
 
 
@@ -292,7 +292,7 @@ class Subscription:
     def wants(self, envelope: Envelope) -> bool:
         if self._names and get_bus_name(envelope) not in self._names:
             return False
-        return self._topic == "all" or isinstance(envelope.event, _TOOL_EVENTS) == (self._topic == "tool")
+        return self._topic == "all" or isinstance(envelope.event, TOOL_EVENTS) == (self._topic == "tool")
 
     def offer(self, envelope: Envelope) -> None:
         if len(self._buffer) >= self._size:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from odin.core.event import SessionOpened, Warned
-from odin.core.policy import CallbackHook, Redact
+from odin.core.policy import CallbackHook, SessionRedactor
 from odin.engine.delegation import DelegationService
 from odin.engine.hooks import TurnHooks
 from odin.engine.interactions import Interactions
@@ -46,7 +46,7 @@ class SessionDeps(Struct, frozen=True):
     hooks: TurnHooks
     add_hook: Callable[[CallbackHook], None]
     set_permission_mode: Callable[[str], str]
-    redact: Redact
+    redact: SessionRedactor
     budget: CostBudget
     compaction: "ManualCompaction"
     checkpoints: "Checkpoints"

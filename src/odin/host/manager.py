@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from odin.app.compose import GivenParts, open_session
 from odin.app.process_services import ProcessServices
-from odin.app.workspace import OpenedLog, make_workspace
+from odin.app.workspace import OpenedLog, Workspace, make_workspace
 from odin.config import Options
 from odin.core.errors import OdinError, SessionNotFound
 from odin.core.op import AddMessage, Rewind, SetTitle
@@ -52,7 +52,7 @@ class SessionManager:
         If it is open in this process, a client is attached, and the other options and what is `given` are not used.
         """
         if opened is not None or not options.resume or options.fork:
-            return self._add(await open_session(options, opened=opened, process=self._process, **given))
+            return await self._open(options, opened=opened, **given)
         store = make_workspace(options).store
         log = str(store.find_log(store.find(options.resume)))
         lock = self._opening.setdefault(log, asyncio.Lock())
@@ -62,13 +62,20 @@ class SessionManager:
                 return known.attach(answers=options.can_ask)
             if known is not None:
                 await known.close()  # it still holds the lock of its log
-            return self._add(await open_session(options, process=self._process, **given))
+            return await self._open(options, **given)
 
-    def _add(self, client: LocalClient) -> LocalClient:
-        session = client.session
+    async def _open(
+        self, options: Options, *, opened: OpenedLog | None = None, **given: Unpack[GivenParts]
+    ) -> LocalClient:
+        return await open_session(options, opened=opened, process=self._process, on_opened=self._add, **given)
+
+    def _add(self, session: OpenSession, workspace: Workspace) -> None:
         self._sessions[session.log] = session
         session.on_closed = lambda: self._sessions.pop(session.log, None)
-        return client
+        if workspace.config.redis.url:
+            from odin.host.publishing import publish_session
+
+            publish_session(session, workspace)
 
     def find(self, name: str) -> OpenSession | None:
         """Return the open session with this id or log."""

@@ -38,6 +38,9 @@ from odin.providers.wire import FixedKey
 
 CHECK_TIMEOUT_S = 5.0
 
+REDIS = "redis"
+"""Not a provider: its key in auth.json is the password of the Redis server."""
+
 if TYPE_CHECKING:
     from odin.models.key_states import KeyLimits, KeyStates
 
@@ -127,7 +130,7 @@ def _add_state(entry: KeyEntry, key: str, states: "KeyStates") -> KeyEntry:
 def find_unknown_providers(settings: SettingsByProvider, auth: AuthFile) -> Iterator[str]:
     """Yield one sentence with file and line for each provider in auth.json that does not exist."""
     for provider in auth.raw_keys:
-        if provider not in (*PRESETS, *settings) and not has_plugin(provider):
+        if provider not in (REDIS, *PRESETS, *settings) and not has_plugin(provider):
             line = locate_value(auth.path, provider)
             yield f"{auth.path}, line {line}: {make_unknown_provider(provider, settings)}"
 
@@ -159,6 +162,8 @@ async def check_key(provider: str, key: str, settings: SettingsByProvider, env: 
     Raise UsageError if it refuses the key.
     """
     name, written = check_provider(provider, settings), validate_key(key)
+    if name == REDIS and name not in settings:
+        return "`odin doctor` tries it with the configured server."
     own = replace(settings.get(name, ProviderSettings()), api_key=written, api_keys=())
     if needs_plugin(name, settings):
         return "a package provides its models."
@@ -181,7 +186,7 @@ async def check_key(provider: str, key: str, settings: SettingsByProvider, env: 
 
 def check_provider(provider: str, settings: SettingsByProvider) -> str:
     name = validate_provider_name(provider)
-    if name not in (*PRESETS, *settings) and not has_plugin(name):
+    if name not in (REDIS, *PRESETS, *settings) and not has_plugin(name):
         raise make_unknown_provider(name, settings)
     return name
 

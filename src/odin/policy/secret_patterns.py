@@ -271,6 +271,21 @@ class KnownValues:
                 yield SecretSpan(start, start + len(form), name)
                 start = text.find(form, start + len(form))
 
+    @cached_property
+    def _phrases(self) -> list[str]:
+        """The forms that have several words."""
+        return [form for form, _ in self._forms if len(form.split()) > 1]
+
+    def find_open_end(self, text: str) -> int:
+        """Return where the text ends with the beginning of a known value of several words, or its length."""
+        sizes = (
+            size
+            for form in self._phrases
+            for size in range(min(len(form) - 1, len(text)), 0, -1)
+            if text.endswith(form[:size])
+        )
+        return len(text) - max(sizes, default=0)
+
 
 def _find_environment_secrets(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in environ.items():
@@ -313,6 +328,28 @@ def find_secrets(text: str, values: KnownValues) -> list[SecretSpan]:
         else:
             merged.append(span)
     return merged
+
+
+_CONTEXT_MARKS = ("://", *(name.split()[0] for name in _SCHEMES), *(stem for stem, _ in _SECRET_STEMS.values()))
+
+
+def find_open_end(text: str, values: KnownValues) -> int:
+    """Return where a secret may begin that goes on after the text; its length if none can.
+
+    It may be in the last word, in a line that speaks of secrets, or in a block that has not ended.
+    """
+    words = text.rsplit(maxsplit=1)
+    start = len(text) if not words or text[-1:].isspace() else len(text) - len(words[-1])
+    line = text.rfind("\n", 0, start) + 1
+    if any(mark in text[line:].lower() for mark in _CONTEXT_MARKS):
+        start = line
+    block = text.rfind("-----BEGIN")
+    is_key = block >= 0 and (_BLOCK_BEGIN.match(text, block) or "\n" not in text[block:])
+    if is_key and _BLOCK_END.search(text, block) is None:
+        start = min(start, block)
+    start = min(start, values.find_open_end(text))
+    inside = (span.start for span in find_secrets(text, values) if span.start < start < span.end)
+    return next(inside, start)
 
 
 _STYLE = re.compile(r"\x1b\[[\d;]*[mK]")

@@ -38,6 +38,21 @@ class Redactor:
         return KnownValues(self._environ, self._known)
 
     def __call__(self, text: str) -> RedactedText:
+        redacted = self._replace(text)
+        self._used.update(redacted.secrets)
+        return redacted
+
+    def hide(self, text: str) -> str:
+        """Return the text without its secrets, and do not remember their names."""
+        return self._replace(text).text
+
+    def find_open_end(self, text: str) -> int:
+        """Return where a secret may begin that goes on after the text; its length if none can."""
+        from odin.policy.secret_patterns import find_open_end
+
+        return find_open_end(text, self._values)
+
+    def _replace(self, text: str) -> RedactedText:
         if len(text) < MIN_SECRET_CHARS:
             return RedactedText(text, ())
         from odin.policy.secret_patterns import find_secrets
@@ -54,12 +69,11 @@ class Redactor:
                 at = span.end
             text = "".join([*pieces, text[at:]])
             names.update((span.name, None) for span in spans)
-        self._used.update(names)
         return RedactedText(text, tuple(names))
 
     def add_secrets(self, more: Mapping[str, str]) -> None:
         """Add secrets that were configured later, by name."""
-        self._known |= more.items()
+        self._known = self._known | more.items()  # a new set: another thread may read the old one
         self.__dict__.pop("_values", None)
 
     def recall(self, names: Iterable[str]) -> None:

@@ -214,7 +214,7 @@ _S = "/sessions/{session}"
 _LIST = (
     ApiEndpoint("pair", "POST", "/pair", None, "Exchange a pairing code for a token.", Paired, body=Pairing),
     ApiEndpoint("me", "GET", "/me", "view", "Name and right of the client, version and run of the server.", Identity),
-    ApiEndpoint("all", "GET", "/sessions", "view", "Sessions that can be opened.", tuple[SessionSummary, ...], Words),
+    ApiEndpoint("all", "GET", "/sessions", "view", "Sessions that can be opened.", tuple[SessionSummary, ...]),
     ApiEndpoint("new", "POST", "/sessions", "prompt", "Start a session.", OpenedSession, body=NewSession),
     ApiEndpoint("events", "GET", f"{_S}/events", "view", "Events, as server-sent events.", None, EventsFrom),
     ApiEndpoint("ops", "POST", f"{_S}/ops", "view", "Submit an op; it needs its own right.", Receipt, body=OpRequest),

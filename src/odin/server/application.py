@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -193,7 +193,7 @@ class Application:
                 token = _read_token(scope)
                 who, right = self._access.identify(token, scope)
                 _check_version(scope)
-                scope["state"] = {"identity": Identity(who, right, __version__, self._run), "token": token}
+                scope["state"] |= {"identity": Identity(who, right, __version__, self._run), "token": token}
             await self._router(scope, receive, send_and_log)
         except OdinError as error:
             await make_problem(error)(scope, receive, send_and_log)
@@ -287,6 +287,8 @@ class Application:
     async def _stream(self, session: str, after: int | None, who: Identity, request: Request) -> Response:
         if self._streams >= _MAX_STREAMS:
             raise TooManyRequests("watching clients", 10)
+        if request.scope["http_version"] != "1.1":
+            raise UsageError("Events are streamed over HTTP/1.1 only.", "Use a client or proxy that speaks it.")
         last = request.headers.get("last-event-id", "")
         if last:
             if not last.isascii() or not last.isdigit():
@@ -294,28 +296,54 @@ class Application:
             after = int(last)
         hosted = await self._sessions.get(session)
         token = request.state.token
-
-        async def read() -> AsyncIterator[bytes]:
-            self._streams += 1
-            try:
-                events = hosted.watch(after, who, lambda: self._access.is_valid(token))
-                async with aclosing(events):
-                    async for data in events:
-                        yield data
-            finally:
-                self._streams -= 1
-                hosted.touch()
-
-        return _EventResponse(read(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        return _EventResponse(self, hosted, after, who, lambda: self._access.is_valid(token))
 
 
-class _EventResponse(StreamingResponse):
-    """Closes what it reads also if sending fails; left to the garbage collection, it would count as a watcher."""
+class _EventResponse(Response):
+    """Server-sent events. The connection gets the frames of the feed directly once the past is sent."""
 
-    async def stream_response(self, send: Send) -> None:
-        events: Any = self.body_iterator
-        async with aclosing(events):
-            await super().stream_response(send)
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        application: Application,
+        hosted: HostedSession,
+        after: int | None,
+        who: Identity,
+        is_allowed: Callable[[], bool],
+    ) -> None:
+        super().__init__(headers={"x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._application = application
+        self._hosted = hosted
+        self._after = after
+        self._who = who
+        self._is_allowed = is_allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        application, hosted = self._application, self._hosted
+        watcher = hosted.join(self._who, scope["state"]["writer"], self._is_allowed)
+        application._streams += 1
+        gone = asyncio.create_task(_wait_until_gone(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with aclosing(hosted.feed.begin(watcher, self._after)) as past:
+                async for data in past:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                    if gone.done():
+                        return
+            await asyncio.wait((gone, watcher.done), return_when=asyncio.FIRST_COMPLETED)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            gone.cancel()
+            hosted.leave(watcher)
+            hosted.touch()
+            application._streams -= 1
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def require_right(who: Identity, right: Right) -> None:

@@ -1,7 +1,8 @@
 """The events of one session for all who watch it over HTTP: encoded once, collected in frames, kept for a moment.
 
-A watcher has a position among the frames and takes what is there when it can. One that falls behind what is kept gets
-a last event, `resync`, and starts again from the log, so that a slow reader costs no memory.
+A watcher has a position among the frames. Each new frame is written to all whose connection takes it, without a task
+for each. One that falls behind what is kept gets a last event, `resync`, and starts again from the log, so that a slow
+reader costs no memory.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 
@@ -23,8 +25,26 @@ MAX_KEPT_BYTES = 4_000_000
 _REPLAY_BYTES = 64_000
 _REPLAY_WAIT_S = 5.0
 _CLOSE_S = 1.0
+_CHECK_S = 1.0
+"""How often it is looked whether the tokens of the watchers are still valid."""
 
 _encoder = msgspec.json.Encoder()
+
+
+class Writer(Protocol):
+    """The connection of a watcher. What is written while it is congested would be buffered."""
+
+    @property
+    def is_congested(self) -> bool: ...
+
+    def write_chunk(self, data: bytes) -> None:
+        """Write a part of the body that `encode_chunk` has encoded."""
+        ...
+
+
+def encode_chunk(data: bytes) -> bytes:
+    """Return the data as a chunk of an HTTP/1.1 body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
@@ -41,14 +61,29 @@ def encode_notice(name: str, **fields: object) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), _encoder.encode(fields))
 
 
+class Watcher:
+    """Who reads the frames of a feed, from `position` on. `done` is set when nothing more follows."""
+
+    def __init__(self, writer: Writer, is_allowed: Callable[[], bool]) -> None:
+        self.writer = writer
+        self.position = 0
+        self.is_allowed = is_allowed
+        self.is_live = False
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
 class Feed:
     """Follows a session from the event `seq` on; `last_seq` is the number of the last event it has seen."""
 
     def __init__(self, client: Client, seq: int, *, kept_bytes: int = MAX_KEPT_BYTES) -> None:
         self.last_seq = seq
-        self.watchers = 0
+        self.watchers: set[Watcher] = set()
         self.cut_off = 0
-        """Watchers that were too slow."""
+        """How many watchers were too slow."""
         self.is_over = False
         self._client = client
         self._kept_bytes = kept_bytes
@@ -58,10 +93,10 @@ class Feed:
         self._size = 0
         self._first = 0
         """Position of the oldest frame that is kept."""
-        self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._frame_timer: asyncio.TimerHandle | None = None
-        self._heartbeat = self._loop.call_later(HEARTBEAT_S, self._beat)
+        self._beats = 0
+        self._beat_timer = self._loop.call_later(_CHECK_S, self._beat)
         self._task = asyncio.create_task(self._follow(client.stream_events(after=seq)))
 
     async def _follow(self, events: AsyncIterator[Envelope]) -> None:
@@ -75,10 +110,10 @@ class Feed:
             reason = error.describe()
         finally:
             close_events(events)
+            self.is_over = True
             self._collect(encode_notice("closed", reason=reason))
             self._cut()
-            self.is_over = True
-            self._heartbeat.cancel()
+            self._beat_timer.cancel()
 
     def _collect(self, data: bytes) -> None:
         self._collected.append(data)
@@ -86,61 +121,76 @@ class Feed:
             self._frame_timer = self._loop.call_later(FRAME_S, self._cut)
 
     def _cut(self) -> None:
-        """Make a frame of what was collected, and wake the watchers."""
+        """Make a frame of what was collected, and write it to the watchers."""
         if self._frame_timer is not None:
             self._frame_timer.cancel()
             self._frame_timer = None
-        if not self._collected:
+        if self._collected:
+            frame = encode_chunk(b"".join(self._collected))
+            self._collected.clear()
+            self._frames.append(frame)
+            self._size += len(frame)
+            while self._size > self._kept_bytes and len(self._frames) > 1:
+                self._size -= len(self._frames.popleft())
+                self._first += 1
+        for watcher in tuple(self.watchers):
+            self._serve(watcher)
+
+    def _serve(self, watcher: Watcher) -> None:
+        """Write the frames that a watcher does not have yet, unless its connection is congested."""
+        end = self._first + len(self._frames)
+        if not watcher.is_live or watcher.writer.is_congested or watcher.done.done():
             return
-        frame = b"".join(self._collected)
-        self._collected.clear()
-        self._frames.append(frame)
-        self._size += len(frame)
-        while self._size > self._kept_bytes and len(self._frames) > 1:
-            self._size -= len(self._frames.popleft())
-            self._first += 1
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if watcher.position < self._first:
+            self.cut_off += 1
+            watcher.writer.write_chunk(encode_chunk(encode_notice("resync", seq=self.last_seq)))
+            watcher.finish()
+        elif watcher.position == end - 1:
+            watcher.writer.write_chunk(self._frames[-1])
+        elif watcher.position < end:
+            frames = itertools.islice(self._frames, watcher.position - self._first, None)
+            watcher.writer.write_chunk(b"".join(frames))
+        watcher.position = end
+        if self.is_over:
+            watcher.finish()
 
     def _beat(self) -> None:
-        self._heartbeat = self._loop.call_later(HEARTBEAT_S, self._beat)
-        if self.watchers:
+        self._beat_timer = self._loop.call_later(_CHECK_S, self._beat)
+        self._beats += 1
+        for watcher in self.watchers:
+            if not watcher.is_allowed():
+                watcher.finish()
+            self._serve(watcher)  # its connection may be free again
+        if self.watchers and self._beats % int(HEARTBEAT_S / _CHECK_S) == 0:
             self._collect(encode_notice("heartbeat", seq=self.last_seq))
 
-    async def watch(self, after: int | None, is_allowed: Callable[[], bool] = lambda: True) -> AsyncGenerator[bytes]:
-        """Yield the durable events after this number, what is going on now, then all events, as server-sent events.
+    def join(self, writer: Writer, is_allowed: Callable[[], bool] = lambda: True) -> Watcher:
+        """Return a new watcher, which gets frames after it has begun. It must leave, too."""
+        watcher = Watcher(writer, is_allowed)
+        self.watchers.add(watcher)
+        return watcher
 
-        Without a number only what happens from now on. It ends with the session, when the watcher is too slow, or when
-        it is no longer allowed.
+    def leave(self, watcher: Watcher) -> None:
+        self.watchers.discard(watcher)
+
+    async def begin(self, watcher: Watcher, after: int | None) -> AsyncGenerator[bytes]:
+        """Yield the durable events after this number up to now, and what is going on now.
+
+        Without a number only a notice. The frames from now on follow.
         """
         self._cut()
-        position, last = self._first + len(self._frames), self.last_seq
-        now = b"".join(map(encode_envelope, self._live.list_current()))
-        self.watchers += 1
-        try:
-            yield encode_notice("open", seq=last)
-            if after is not None and after < last:
-                async for data in self._replay(after, last):
-                    yield data
-            if after is not None and now:
-                yield now
-            while is_allowed():
-                if position < self._first:
-                    self.cut_off += 1
-                    yield encode_notice("resync", seq=self.last_seq)
-                    return
-                frames = list(itertools.islice(self._frames, position - self._first, None))
-                if frames:
-                    position += len(frames)
-                    yield frames[0] if len(frames) == 1 else b"".join(frames)
-                elif self.is_over:
-                    return
-                else:
-                    await self._changed.wait()
-        finally:
-            self.watchers -= 1
+        watcher.position = self._first + len(self._frames)
+        last, now = self.last_seq, b"".join(map(encode_envelope, self._live.list_current()))
+        yield encode_notice("open", seq=last)
+        if after is not None and after < last:
+            async for data in self._replay(after, last):
+                yield data
+        if after is not None and now:
+            yield now
+        watcher.is_live = True
+        self._serve(watcher)
 
-    async def _replay(self, after: int, last: int) -> AsyncIterator[bytes]:
+    async def _replay(self, after: int, last: int) -> AsyncGenerator[bytes]:
         """Yield the events of the log after one number and up to another."""
         events, parts, size = self._client.stream_events(after=after), list[bytes](), 0
         try:

@@ -49,7 +49,9 @@ class HttpServer:
         await self._loop.connect_accepted_socket(self._make_protocol, connection)
 
     def _make_protocol(self) -> H11Protocol:
-        protocol = _PromptProtocol(config=self._config, server_state=self._state, app_state={})
+        state: dict[str, Any] = {}
+        protocol = _PromptProtocol(config=self._config, server_state=self._state, app_state=state)
+        state["writer"] = protocol
         self._loop.call_later(_REQUEST_S, protocol.close_if_silent)
         return protocol
 
@@ -71,7 +73,14 @@ class HttpServer:
 
 
 class _PromptProtocol(H11Protocol):
-    """Closes a connection that does not send a request soon."""
+    """Closes a connection that does not send a request soon, and takes encoded parts of a body."""
+
+    @property
+    def is_congested(self) -> bool:
+        return self.flow.write_paused
+
+    def write_chunk(self, data: bytes) -> None:
+        self.transport.write(data)
 
     def close_if_silent(self) -> None:
         if self.scope is None and self.transport is not None and not self.transport.is_closing():  # pyright: ignore[reportUnnecessaryComparison]

@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odin.config import Options, get_state_dir, make_private_folder
+from odin.config import Options, make_private_folder
 from odin.config.paths import locate_socket, make_environment
+from odin.core.errors import OdinError
 from odin.core.rights import Right
 from odin.host.manager import SessionManager
 from odin.remote.local import locate_secret, shorten_path
@@ -36,9 +37,10 @@ CLIENT_NAME = "another terminal"
 class LocalListener:
     """Serves the sessions of one manager. Use it as a context: it closes the sessions that only its clients have."""
 
-    def __init__(self, manager: SessionManager, options: Options) -> None:
+    def __init__(self, manager: SessionManager, options: Options, state: Path) -> None:
         self._manager = manager
         self._options = options
+        self._state = state
         self._path: Path | None = None
         self._listener: socket.socket | None = None
         self._secret = ""
@@ -48,14 +50,12 @@ class LocalListener:
 
     async def __aenter__(self) -> "LocalListener":
         """Listen. Without a socket, other processes cannot attach, and everything else works."""
-        environment = make_environment(self._options.env, self._options.cwd, self._options.state_dir)
-        state = Path(self._options.state_dir or get_state_dir(environment.variables))
-        with suppress(OSError):
-            self._listen(state)
+        with suppress(OSError, OdinError):
+            self._listen()
         return self
 
-    def _listen(self, state: Path) -> None:
-        path = locate_socket(state, os.getpid(), read_start_time(os.getpid()))
+    def _listen(self) -> None:
+        path = locate_socket(self._state, os.getpid(), read_start_time(os.getpid()))
         make_private_folder(path.parent)
         remove_unused_sockets(path.parent)
         self._secret = os.urandom(32).hex()

@@ -4,8 +4,8 @@ import asyncio
 import os
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -26,15 +26,15 @@ from odin.core.errors import (
     SessionNotFound,
     UsageError,
 )
-from odin.core.interaction import read_answer
-from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions, Op, Prompt
+from odin.core.op import Answer, Op, Prompt
 from odin.core.path_names import contains
+from odin.core.rights import attribute
 from odin.engine.client import LocalClient
 from odin.host.manager import SessionManager
 from odin.host.stored_sessions import ProjectSessions
 from odin.host.workspace_sessions import WorkspaceSessions
 from odin.remote.protocol import TURN_OPS, Identity, NewSession, OpRequest, Receipt
-from odin.server.feed import Feed
+from odin.server.feed import Feed, Watcher, Writer
 from odin.session.log import read_header
 
 _MAX_RECEIPTS = 1000
@@ -73,27 +73,27 @@ class HostedSession:
         self.used_at = clock()
         self._clock = clock
         self._answers = answers
-        self._approvers = 0
+        self._approvers = set[Watcher]()
         self._receipts: OrderedDict[str, tuple[bytes, asyncio.Task[Receipt]]] = OrderedDict()
 
     def touch(self) -> None:
         self.used_at = self._clock()
 
-    async def watch(self, after: int | None, who: Identity, is_allowed: Callable[[], bool]) -> AsyncGenerator[bytes]:
-        """Yield server-sent events, as `Feed.watch` does. While a client that may approve watches, it can ask."""
-        approves = who.right == "approve"
-        self._approvers += approves
+    def join(self, who: Identity, writer: Writer, is_allowed: Callable[[], bool]) -> Watcher:
+        """Return a new watcher of the feed, which must leave, too. While one may approve, the session can ask."""
+        watcher = self.feed.join(writer, is_allowed)
+        if who.right == "approve":
+            self._approvers.add(watcher)
         self._update_answering()
-        try:
-            async with aclosing(self.feed.watch(after, is_allowed)) as events:
-                async for data in events:
-                    yield data
-        finally:
-            self._approvers -= approves
-            self._update_answering()
+        return watcher
+
+    def leave(self, watcher: Watcher) -> None:
+        self.feed.leave(watcher)
+        self._approvers.discard(watcher)
+        self._update_answering()
 
     def _update_answering(self) -> None:
-        self.client.set_answering(self._answers or self._approvers > 0)
+        self.client.set_answering(self._answers or bool(self._approvers))
 
     async def submit(self, request: OpRequest, who: Identity, is_same_run: bool | None) -> Receipt:
         """Carry out an op once. A repeated request gets the first one's receipt, or its error.
@@ -101,7 +101,8 @@ class HostedSession:
         `is_same_run`: the client has sent it to this run of the server for the first time; None: it does not say.
         Raise OpConflict for an id that was used for another op, and for an op of an earlier run whose fate is unknown.
         """
-        op, content = _attribute(request.op, who), sha256(msgspec.msgpack.encode((request.op, request.turn))).digest()
+        op = attribute(request.op, who.right, who.name)
+        content = sha256(msgspec.msgpack.encode((request.op, request.turn))).digest()
         known = self._receipts.get(request.id)
         if known is not None:
             if known[0] != content:
@@ -151,17 +152,6 @@ class HostedSession:
         with suppress(OdinError):
             await self.client.close()
         await self.feed.close()
-
-
-def _attribute(op: Op, who: Identity) -> Op:
-    """Return the op as one of this client: a client speaks for its user, and for nobody else."""
-    if isinstance(op, AnswerPermission | AnswerQuestions | AnswerPlan):
-        op = read_answer(op)
-    if isinstance(op, Answer):
-        return replace(op, by="user", client=who.name)
-    if isinstance(op, Prompt):
-        return replace(op, source="user" if who.right == "approve" else "channel")
-    return op
 
 
 class HostedSessions:

@@ -8,7 +8,7 @@ from starlette.types import Scope
 from odin.core.errors import OdinError
 from odin.core.rights import Right
 from odin.remote.protocol import Paired, Pairing
-from odin.server.access import AccessStore, TokenRecord
+from odin.server.access import AccessStore
 from odin.server.application import Forbidden, Unauthorized
 from odin.server.guard import ClientEvent, ClientLog, HostCheck, RequestLimit, TooManyRequests
 
@@ -25,7 +25,6 @@ class TokenAccess:
         self._log = log
         self._limit = RequestLimit(_REQUESTS_PER_MINUTE, _BURST)
         self._refusals = RequestLimit(_REQUESTS_PER_MINUTE, _BURST)
-        self._known: dict[str, TokenRecord] = {}
         self._seen: dict[tuple[str, str], float] = {}
 
     def check_origin(self, scope: Scope) -> None:
@@ -41,7 +40,6 @@ class TokenAccess:
             raise Unauthorized("The token is not valid, or was revoked.", "Pair this client again: `odin pair`.")
         if wait := self._limit.take(record.id):
             raise TooManyRequests("requests", wait)
-        self._known[token] = record
         self._store.record_use(record, address)
         now = time.monotonic()
         if now - self._seen.get((record.id, address), float("-inf")) > _CONNECTED_S:
@@ -50,9 +48,8 @@ class TokenAccess:
         return record.name, record.right
 
     def is_valid(self, token: str) -> bool:
-        record = self._known.get(token)
         try:
-            return record is not None and self._store.is_valid(record)
+            return self._store.find(token) is not None
         except OdinError:
             return False
 

@@ -200,7 +200,8 @@ class SessionLock:
         is_own = (holder.pid, holder.host, holder.birth) == (own.pid, own.host, own.birth)
         here = "in this process" if is_own else "in another process"
         return SessionLocked(
-            f"Session {self._session} is already open {here} ({holder}).", "Close it there, or start a new session."
+            f"Session {self._session} is already open {here} ({holder}).",
+            "" if is_own else f"Attach to it with `odin attach {self._session}`, or close it there.",
         )
 
     def _replace_holder_file(self) -> None:

@@ -65,7 +65,8 @@ def describe_answer_elsewhere(answered: AnswerEvent) -> str:
     if answered.by in ("interrupt", "shutdown", "timeout", "steer"):
         return ""
     if not isinstance(answered, PermissionAnswered):
-        return f"This was answered from {escape_hidden(answered.client) or 'elsewhere'}."
+        where = f"from {escape_hidden(answered.client)}" if answered.client else "elsewhere"
+        return f"This was answered {where}."
     decision = "allowed" if answered.allowed else "denied"
     if answered.by == "rule":
         return f"A rule has {decision} this."
