@@ -66,6 +66,7 @@ async def test_nothing_is_lost_or_doubled_on_a_bad_network(seed: int, workspace:
             await client.submit(Prompt("p3", "wait"))
             await client.submit(Prompt("p4", "more", delivery="queue"))
             await until(lambda: len([one for one in watcher.find(TurnStarted) if one.id == "p3"]))
+            await until(lambda: other.shown)
             assert await client.submit(Interrupt(queue="keep"))
             await until(lambda: watcher.count(TurnEnded) == 4)
             assert (await client.snapshot()).title == "A title"
