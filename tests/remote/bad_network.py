@@ -28,8 +28,9 @@ class BadNetwork:
             writer.transport.abort()
             return
         is_cut = not self.is_calm and (self.done["connections"] <= 3 or self._random.random() < 0.8)
-        limit = int(10 ** self._random.uniform(1, 4)) if is_cut else -1
-        up = self._random.random() < 0.4
+        is_first = self.done["connections"] == 1
+        limit = int(10 ** self._random.uniform(1, 3 if is_first else 4)) if is_cut else -1
+        up = not is_first and self._random.random() < 0.4
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._forward(reader, to_server, limit if up else -1, "request"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from odin.config import Options
 from odin.config.paths import make_environment
+from odin.core.call_events import Replied, ReplyDiscarded, ReplyRolledBack, TextStreamed
 from odin.core.client import Client
 from odin.core.event import Envelope
 from odin.core.rights import Right
@@ -154,16 +155,15 @@ class Watcher:
             if envelope.agent:
                 continue
             match envelope.event:
-                case event if type(event).__name__ == "TextStreamed":
-                    self.shown += event.text  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-                case event if type(event).__name__ in ("ReplyRolledBack", "ReplyDiscarded"):
+                case TextStreamed(text):
+                    self.shown += text
+                case ReplyRolledBack() | ReplyDiscarded():
                     self.shown = ""
                     self.rollbacks += 1
-                case event if type(event).__name__ == "Replied":
-                    text: str = event.message.text  # pyright: ignore
-                    if self.shown not in ("", text):
-                        self.wrong.append((self.shown, text))
-                    self.streamed += bool(text) and self.shown == text
+                case Replied(message):
+                    if self.shown not in ("", message.text):
+                        self.wrong.append((self.shown, message.text))
+                    self.streamed += bool(message.text) and self.shown == message.text
                     self.shown = ""
                 case _:
                     pass

@@ -78,7 +78,12 @@ async def test_nothing_is_lost_or_doubled_on_a_bad_network(seed: int, workspace:
             assert other.durable == logged
             assert not watcher.wrong and not other.wrong and not other.rollbacks and other.streamed >= 4
             assert [one.id for one in watcher.find(TurnStarted)] == ["p1", "p2", "p3", "p4"]
-            assert [one.reason for one in watcher.find(TurnEnded)] == ["end_turn", "end_turn", "interrupted", "end_turn"]
+            assert [one.reason for one in watcher.find(TurnEnded)] == [
+                "end_turn",
+                "end_turn",
+                "interrupted",
+                "end_turn",
+            ]
             assert {one.id for one in watcher.find(PromptQueued)} >= {"p2", "p4"}
             (answered,) = watcher.find(PermissionAnswered)
             assert (answered.allowed, answered.by, answered.client) == (True, "user", "alice")
@@ -185,7 +190,7 @@ async def test_an_event_stream_that_nobody_reads_ends_when_it_is_closed(workspac
             await until(unread._queue.full)
             await client.close()
             await until(lambda: not any("EventStream" in repr(task) for task in asyncio.all_tasks() - before))
-            assert [one async for one in unread][0].seq == 0
+            assert (await anext(unread)).seq == 0
 
 
 # --- approvals ---

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import httpx2
 import msgspec
@@ -216,7 +216,9 @@ async def work(name: str, folder: Path, home: Path) -> tuple[list[Any], list[Any
     known = {path.parent.name for path in home.glob(f".local/state/odin/sessions/*/*/{LOG_NAME}")}
 
     def read() -> list[Envelope]:
-        logs = [path for path in home.glob(f".local/state/odin/sessions/*/*/{LOG_NAME}") if path.parent.name not in known]
+        logs = [
+            path for path in home.glob(f".local/state/odin/sessions/*/*/{LOG_NAME}") if path.parent.name not in known
+        ]
         return list(read_log(logs[0])) if logs else []
 
     def count(kind: str) -> int:
@@ -284,9 +286,10 @@ class Comparable:
 
     def clean(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: self.clean(item) for key, item in value.items() if key not in _LEFT_OUT}
+            fields = cast("dict[str, Any]", value)
+            return {key: self.clean(item) for key, item in fields.items() if key not in _LEFT_OUT}
         if isinstance(value, list | tuple):
-            return [self.clean(item) for item in value]
+            return [self.clean(item) for item in cast("list[Any]", value)]
         if isinstance(value, str):
             return _VARYING.sub(self._name, value.replace(self._workspace, "WORKSPACE"))
         return value

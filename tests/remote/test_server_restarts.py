@@ -19,7 +19,7 @@ from odin.remote.connection import Connection, ConnectionLost, ServerProblem, Un
 from odin.remote.protocol import NewSession, OpRequest
 from odin.server.access import open_access
 from odin.session.log import LOG_NAME, read_log
-from odin.testing import ScriptedServer, call, say
+from odin.testing import ScriptedServer, call
 from tests.remote.served import Watcher, skip_pause, until
 from tests.remote.test_broken_connections import Model
 
@@ -71,7 +71,7 @@ async def run_server(model: ScriptedServer, workspace: Path) -> AsyncGenerator[S
 
 
 def find_log(home: Path, session: str) -> Path:
-    return next(home.glob(f".local/state/odin/**/{session}/{LOG_NAME}"))
+    return next(home.glob(f".local/state/odin/sessions/*/{session}/{LOG_NAME}"))
 
 
 async def test_a_killed_server_that_starts_again_has_lost_nothing_and_repeats_nothing(

@@ -15,7 +15,7 @@ from tests.ui.pseudo_terminal import PseudoTerminal, open_terminal
 
 
 def find_session(home: Path) -> str:
-    found = [path.parent.name for path in home.glob(".local/state/odin/**/main.jsonl")]
+    found = [path.parent.name for path in home.glob(".local/state/odin/sessions/*/*/main.jsonl")]
     assert len(found) == 1, found
     return found[0]
 
@@ -65,7 +65,7 @@ def test_plain_mode_that_joins_asks_what_was_asked_before(workspace: Path, home:
     ):
         holder.type("write\n")
         holder.see("new.txt")
-        wait_until(lambda: list(home.glob(".local/state/odin/**/main.jsonl")))
+        wait_until(lambda: bool(list(home.glob(".local/state/odin/sessions/*/*/main.jsonl"))))
         session = find_session(home)
         with open_terminal("attach", session, "--plain", cwd=workspace, env={}, with_stdout=True) as joined:
             joined.see("new.txt")
@@ -84,7 +84,7 @@ def hold(server: ScriptedServer, workspace: Path, home: Path) -> Generator[tuple
     with open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as holder:
         holder.type("the first prompt\n")
         holder.see("An old answer.")
-        wait_until(lambda: "end_turn" in next(home.glob(".local/state/odin/**/main.jsonl")).read_text())
+        wait_until(lambda: "end_turn" in next(home.glob(".local/state/odin/sessions/*/*/main.jsonl")).read_text())
         yield holder, find_session(home)
 
 
@@ -98,7 +98,9 @@ def test_headless_prompts_the_open_session_and_no_attach_refuses(workspace: Path
             with open_terminal("-p", "refused", "-r", session, "--no-attach", cwd=workspace, env=env) as other:
                 code, printed = other.wait_for_exit()
             assert code != 0 and printed == ""
-            place = rf"PID {holder.process.pid} on {re.escape(os.uname().nodename)} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
+            place = (
+                rf"PID {holder.process.pid} on {re.escape(os.uname().nodename)} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
+            )
             assert re.search(rf"Session {session} is already open in another process \({place}\)", other.shown)
             holder.type("and then\n")
             holder.see("And one.")
@@ -108,7 +110,13 @@ def test_headless_prompts_the_open_session_and_no_attach_refuses(workspace: Path
 
 def test_continue_attaches_to_an_idle_session_and_not_to_one_at_work(workspace: Path, home: Path) -> None:
     gate = threading.Event()
-    script = [say("Older."), say("An old answer."), say("From the other."), say("Busy.").hold(gate), say("In the older.")]
+    script = [
+        say("Older."),
+        say("An old answer."),
+        say("From the other."),
+        say("Busy.").hold(gate),
+        say("In the older."),
+    ]
     with ScriptedServer(script) as server:
         env = server.env("anthropic")
         with open_terminal("-p", "older", cwd=workspace, env=env) as first:
@@ -124,7 +132,7 @@ def test_continue_attaches_to_an_idle_session_and_not_to_one_at_work(workspace: 
             wait_until(lambda: len(server.requests) == 4)
             with open_terminal("-c", "-p", "without you", cwd=workspace, env=env) as other:
                 assert other.wait_for_exit() == (0, "In the older.\n")
-            assert "without you" in next(home.glob(f".local/state/odin/**/{older}/main.jsonl")).read_text()
+            assert "without you" in next(home.glob(f".local/state/odin/sessions/*/{older}/main.jsonl")).read_text()
             gate.set()
             holder.see("Busy.")
             leave(holder)
@@ -149,7 +157,9 @@ def test_the_holder_goes_on_when_the_attached_one_is_killed_and_the_other_way_ro
             with open_terminal("-r", session, cwd=workspace, env=env, with_stdout=True) as joined:
                 joined.see("edit>")
                 leave(holder)
-                joined.see(f"PID {holder.process.pid} has closed session {session}. `odin -r {session}` opens it again.")
+                joined.see(
+                    f"PID {holder.process.pid} has closed session {session}. `odin -r {session}` opens it again."
+                )
                 assert joined.wait_for_exit()[0] == 1
                 assert "Traceback" not in joined.shown
             with open_terminal("-r", session, "-p", "more", cwd=workspace, env=env) as alone:
@@ -198,9 +208,9 @@ def test_the_attached_app_shows_the_reply_so_far_and_does_what_the_app_does(work
             app.type("/rename The first one\r")
             app.see("Renamed this session")
             app.type("/export\r")
-            wait_until(lambda: list(workspace.glob(f"*{session}*")))
+            wait_until(lambda: bool(list(workspace.glob(f"*{session}*"))))
             app.type("/fork\r")
-            wait_until(lambda: len(list(home.glob(".local/state/odin/**/main.jsonl"))) == 2)
+            wait_until(lambda: len(list(home.glob(".local/state/odin/sessions/*/*/main.jsonl"))) == 2)
             app.type("/new\r")
             app.type("somewhere else\r")
             app.see("In a new session.")

@@ -5,7 +5,6 @@ of a reply that streams is started again. An op is repeated with the same id unt
 """
 
 import asyncio
-import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
@@ -102,14 +101,15 @@ class RemoteClient:
     async def _repeat(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Return the result of a call; repeat it for a while if the connection breaks."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (_GIVE_UP_LOCAL_S if self.connection.is_local else _REPEAT_S)
-        for attempt in itertools.count():
+        deadline, attempt = loop.time() + (_GIVE_UP_LOCAL_S if self.connection.is_local else _REPEAT_S), 0
+        while True:
             try:
                 return await call()
             except ConnectionLost:
                 if loop.time() > deadline:
                     raise
             await self._sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
+            attempt += 1
 
     def set_answering(self, answers: bool, reason: str = "") -> None:
         """The token decides who may answer."""
@@ -301,7 +301,9 @@ class EventStream:
                 lost_at = lost_at or now
                 if now - lost_at > limit or (self._last is None and not self._is_open.is_set() and attempt > 2):
                     if self._connection.is_local:
-                        raise SessionLeft(f"{place}, which had session {self._session} open, is gone.", again) from error
+                        raise SessionLeft(
+                            f"{place}, which had session {self._session} open, is gone.", again
+                        ) from error
                     raise
                 if attempt == len(_PAUSES_S) - 2 and not is_told:
                     is_told = True
