@@ -15,7 +15,7 @@ from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolStart
 from odin.core.event import ContextAdded, TurnEnded, TurnStarted
 from odin.core.op import Answer, Prompt, RunUserShell
 from odin.remote.client import RemoteClient
-from odin.remote.connection import Connection, ConnectionLost, ServerProblem, Unreachable
+from odin.remote.connection import Connection, ConnectionLost, NotConnected, ServerProblem
 from odin.remote.protocol import NewSession, OpRequest
 from odin.server.access import open_access
 from odin.session.log import LOG_NAME, read_log
@@ -90,11 +90,11 @@ async def test_a_killed_server_that_starts_again_has_lost_nothing_and_repeats_no
             first_run = server.connection.run
             await server.end(signal.SIGKILL)
 
-            with pytest.raises(Unreachable):
+            with pytest.raises(NotConnected):
                 while True:  # connections that are still known break first
                     try:
                         await server.connection.call("me")
-                    except Unreachable:
+                    except NotConnected:
                         raise
                     except ConnectionLost:
                         continue
@@ -107,6 +107,7 @@ async def test_a_killed_server_that_starts_again_has_lost_nothing_and_repeats_no
             await asyncio.gather(*sending)
             await until(lambda: [one for one in watcher.find(TurnEnded) if one.id == "p3"])
             assert server.connection.run != first_run
+            await until(lambda: watcher.find(ContextAdded))
             assert watcher.count(ContextAdded) == 1
             assert (workspace / "shell.txt").read_text() == "once\n"
 

@@ -35,7 +35,7 @@ from odin.core.live_events import LiveEvents
 from odin.core.op import Op, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.tool import Tool
-from odin.remote.connection import Connection, ConnectionLost, ServerProblem, Unreachable
+from odin.remote.connection import Connection, ConnectionLost, NotConnected, ServerProblem
 from odin.remote.protocol import (
     AgentNamed,
     EventsFrom,
@@ -84,7 +84,7 @@ class RemoteClient:
             run = run or (await self.connection.call("me")).run
             try:
                 return await self.connection.call("ops", self.session, body=request, run=run)
-            except Unreachable:
+            except NotConnected:
                 raise
             except ConnectionLost:
                 is_sent = True

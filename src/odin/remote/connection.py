@@ -28,7 +28,7 @@ class ConnectionLost(OdinError):
     """The server cannot be reached, or the connection to it broke."""
 
 
-class Unreachable(ConnectionLost):
+class NotConnected(ConnectionLost):
     """There was no connection, so that nothing was sent."""
 
 
@@ -142,7 +142,7 @@ class Connection:
     def _make_lost(self, error: Exception) -> ConnectionLost:
         what = str(error) or type(error).__name__
         is_sent = not isinstance(error, self._httpx2.ConnectError | self._httpx2.ConnectTimeout)
-        kind = ConnectionLost if is_sent else Unreachable
+        kind = ConnectionLost if is_sent else NotConnected
         return kind(f"{self.place} cannot be reached ({what}).", "Check that it runs, and try again.")
 
     async def close(self) -> None:

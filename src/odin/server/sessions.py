@@ -6,7 +6,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -101,6 +100,8 @@ class HostedSession:
         `is_same_run`: the client has sent it to this run of the server for the first time; None: it does not say.
         Raise OpConflict for an id that was used for another op, and for an op of an earlier run whose fate is unknown.
         """
+        from hashlib import sha256
+
         op = attribute(request.op, who.right, who.name)
         content = sha256(msgspec.msgpack.encode((request.op, request.turn))).digest()
         known = self._receipts.get(request.id)
