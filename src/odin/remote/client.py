@@ -6,8 +6,9 @@ of a reply that streams is started again. An op is repeated with the same id unt
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,18 +29,19 @@ from odin.core.client import (
     SessionInfo,
     Snapshot,
 )
-from odin.core.errors import UsageError
+from odin.core.errors import OdinError, UsageError
 from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted, Warned
 from odin.core.live_events import LiveEvents
 from odin.core.op import Op, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.tool import Tool
-from odin.remote.connection import Connection, ConnectionLost
+from odin.remote.connection import Connection, ConnectionLost, NotConnected, ServerProblem
 from odin.remote.protocol import (
     AgentNamed,
     EventsFrom,
     OpRequest,
     ProcessNamed,
+    Receipt,
     ServersAsked,
     StatusFacts,
     StreamStart,
@@ -53,13 +55,17 @@ _GIVE_UP_S = 600.0
 _GIVE_UP_LOCAL_S = 3.0
 """How long it is tried: the process that has a session open is gone if its socket does not answer."""
 
-_OP_S = 30.0
+_REPEAT_S = 30.0
 _READY_S = 10.0
 _QUEUE = 1000
 _MAX_EVENT_BYTES = 128_000_000
 
 _decoder = msgspec.json.Decoder(Envelope)
 _open_decoder = msgspec.json.Decoder(StreamStart)
+
+
+class SessionLeft(OdinError):
+    """The session was closed, or the process that had it open is gone."""
 
 
 class RemoteClient:
@@ -74,16 +80,37 @@ class RemoteClient:
     async def submit(self, op: Op) -> bool:
         for stream in tuple(self._streams):  # what the op causes is in the streams that were asked for before
             await stream.wait_until_open()
-        run, request = self.connection.run, OpRequest(os.urandom(8).hex(), op, self._turn)
+        run, request, is_sent = self.connection.run, OpRequest(os.urandom(8).hex(), op, self._turn), False
+
+        async def send() -> Receipt:
+            nonlocal run, is_sent
+            run = run or (await self.connection.call("me")).run
+            try:
+                return await self.connection.call("ops", self.session, body=request, run=run)
+            except NotConnected:
+                raise
+            except ConnectionLost:
+                is_sent = True
+                raise
+            except ServerProblem:
+                # A server that was restarted refuses what may have been carried out. This was not.
+                if is_sent or run == self.connection.run:
+                    raise
+            run = self.connection.run
+            return await send()
+
+        return (await self._repeat(send)).done
+
+    async def _repeat(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Return the result of a call; repeat it for a while if the connection breaks."""
         loop = asyncio.get_running_loop()
-        deadline, attempt = loop.time() + _OP_S, 0
+        deadline, attempt = loop.time() + (_GIVE_UP_LOCAL_S if self.connection.is_local else _REPEAT_S), 0
         while True:
             try:
-                return (await self.connection.call("ops", self.session, body=request, run=run)).done
+                return await call()
             except ConnectionLost:
                 if loop.time() > deadline:
                     raise
-                run = run or self.connection.run
             await self._sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
             attempt += 1
 
@@ -126,7 +153,8 @@ class RemoteClient:
     # --- queries ---
 
     async def _ask(self, name: str, *, query: Any = None, body: Any = None) -> Any:
-        return await self.connection.call(name, self.session, query=query, body=body)
+        call = partial(self.connection.call, name, self.session, query=query, body=body)
+        return await (self._repeat(call) if self._streams else call())
 
     async def snapshot(self) -> Snapshot:
         return await self._ask("snapshot")
@@ -192,9 +220,10 @@ class RemoteClient:
 
 
 class EventStream:
-    """The events of a session, over as many connections as it takes. Ends when the session is closed.
+    """The events of a session, over as many connections as it takes.
 
-    Raise ConnectionLost if the server cannot be reached any more, or what else it answers.
+    Raise SessionLeft when it is closed, ConnectionLost if the server cannot be reached any more, or what else it
+    answers.
     """
 
     def __init__(
@@ -215,6 +244,7 @@ class EventStream:
         self._live = LiveEvents()
         self._queue: asyncio.Queue[Envelope | Exception | None] = asyncio.Queue(_QUEUE)
         self._is_open = asyncio.Event()
+        self._is_closed = False
         self._task = asyncio.create_task(self._run())
 
     async def wait_until_open(self) -> None:
@@ -227,17 +257,22 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Envelope:
-        item = await self._queue.get()
+        item = None if self._is_closed and self._queue.empty() else await self._queue.get()
         if isinstance(item, Envelope):
             return item
-        self._queue.put_nowait(None)
+        self._is_closed = True
         if item is None:
             raise StopAsyncIteration
         raise item
 
     def close(self) -> None:
-        self._streams.discard(self)
+        """Stop receiving events. Buffered ones can still be read."""
+        self._is_closed = True
         self._task.cancel()
+        self._is_open.set()
+        self._streams.discard(self)
+        with suppress(asyncio.QueueFull):
+            self._queue.put_nowait(None)
 
     async def _run(self) -> None:
         ending: Exception | None = None
@@ -245,17 +280,14 @@ class EventStream:
             await self._follow()
         except Exception as error:  # the reader raises it
             ending = error
-        finally:
-            self._is_open.set()
-            self._streams.discard(self)
-            while True:
-                with suppress(asyncio.QueueFull):
-                    self._queue.put_nowait(ending)
-                    break
-                await asyncio.sleep(0.05)
+        self._is_open.set()
+        self._streams.discard(self)
+        await self._queue.put(ending)
 
     async def _follow(self) -> None:
         """Read until the session is closed; connect again whenever the connection breaks."""
+        place, again = self._connection.place, f"`odin -r {self._session}` opens it again."
+        again = again if self._connection.is_local else "Attach again when the server runs."
         loop = asyncio.get_running_loop()
         lost_at, attempt, is_told = 0.0, 0, False
         limit = _GIVE_UP_LOCAL_S if self._connection.is_local else _GIVE_UP_S
@@ -263,16 +295,20 @@ class EventStream:
             try:
                 async with self._connection.stream("events", self._session, EventsFrom(self._last)) as parts:
                     if is_told:
-                        await self._put(Warned(f"Connected to {self._connection.place} again.", "info"))
+                        await self._put(Warned(f"Connected to {place} again.", "info"))
                     lost_at, is_told, since = 0.0, False, loop.time()
                     if await self._read(parts):
-                        return
+                        raise SessionLeft(f"{place} has closed session {self._session}.", again)
                     # A server that ends each stream at once is not asked again at once.
                     attempt = 0 if loop.time() - since > _PAUSES_S[-1] else attempt
             except ConnectionLost as error:
                 now = loop.time()
                 lost_at = lost_at or now
                 if now - lost_at > limit or (self._last is None and not self._is_open.is_set() and attempt > 2):
+                    if self._connection.is_local:
+                        raise SessionLeft(
+                            f"{place}, which had session {self._session} open, is gone.", again
+                        ) from error
                     raise
                 if attempt == len(_PAUSES_S) - 2 and not is_told:
                     is_told = True

@@ -35,6 +35,10 @@ class ConnectionLost(OdinError):
     """The server cannot be reached, or the connection to it broke."""
 
 
+class NotConnected(ConnectionLost):
+    """There was no connection, so that nothing was sent."""
+
+
 class ServerProblem(OdinError):
     """The server refused something for a reason that has no error class here."""
 
@@ -173,7 +177,9 @@ class Connection:
 
     def _make_lost(self, error: Exception) -> ConnectionLost:
         what = str(error) or type(error).__name__
-        return ConnectionLost(f"{self.place} cannot be reached ({what}).", "Check that it runs, and try again.")
+        is_sent = not isinstance(error, self._httpx2.ConnectError | self._httpx2.ConnectTimeout)
+        kind = ConnectionLost if is_sent else NotConnected
+        return kind(f"{self.place} cannot be reached ({what}).", "Check that it runs, and try again.")
 
     async def close(self) -> None:
         with self._resources:

@@ -151,7 +151,12 @@ class Application:
     """An ASGI application. `base` is the path under which a proxy serves it."""
 
     def __init__(
-        self, sessions: HostedSessions, access: Access, environment: ExecutionEnvironment, *, base: str = ""
+        self,
+        sessions: HostedSessions,
+        access: Access,
+        environment: ExecutionEnvironment,
+        *,
+        base: str = "",
     ) -> None:
         self._sessions = sessions
         self._access = access
@@ -399,7 +404,7 @@ class _EventResponse(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
-            feed.leave(watcher)
+            self._hosted.leave(watcher)
             self._hosted.touch()
             self._streams[self._who.name] -= 1
             if not self._streams[self._who.name]:

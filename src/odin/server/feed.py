@@ -24,6 +24,7 @@ from odin.remote.protocol import FRAME_S, HEARTBEAT_S
 MAX_KEPT_BYTES = 4_000_000
 _REPLAY_BYTES = 64_000
 _REPLAY_WAIT_S = 5.0
+_CLOSE_S = 1.0
 _CHECK_S = 1.0
 """How often it is looked whether the tokens of the watchers are still valid."""
 
@@ -63,9 +64,9 @@ def encode_notice(name: str, **fields: object) -> bytes:
 class Watcher:
     """Who reads the frames of a feed, from `position` on. `done` is set when nothing more follows."""
 
-    def __init__(self, writer: Writer, position: int, token: str) -> None:
+    def __init__(self, writer: Writer, token: str) -> None:
         self.writer = writer
-        self.position = position
+        self.position = 0
         self.token = token
         self.is_live = False
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -175,13 +176,14 @@ class Feed:
     def _beat(self) -> None:
         self._beat_timer = self._loop.call_later(_CHECK_S, self._beat)
         self._beats += 1
-        if self._list_valid() and self._beats % int(HEARTBEAT_S / _CHECK_S) == 0:
+        for watcher in self._list_valid():
+            self._serve(watcher)  # its connection may be free again
+        if self.watchers and self._beats % int(HEARTBEAT_S / _CHECK_S) == 0:
             self._collect(encode_notice("heartbeat", seq=self.last_seq))
 
     def join(self, writer: Writer, token: str = "") -> Watcher:
-        """Return a new watcher of what happens from now on. It must leave, too."""
-        self._cut()
-        watcher = Watcher(writer, self._first + len(self._frames), token)
+        """Return a new watcher, which gets frames after it has begun. It must leave, too."""
+        watcher = Watcher(writer, token)
         self.watchers.add(watcher)
         return watcher
 
@@ -189,10 +191,12 @@ class Feed:
         self.watchers.discard(watcher)
 
     async def begin(self, watcher: Watcher, after: int | None) -> AsyncGenerator[bytes]:
-        """Yield the durable events after this number up to when the watcher joined, and what is going on then.
+        """Yield the durable events after this number up to now, and what is going on now.
 
-        Without a number only a notice. Frames follow from then on.
+        Without a number only a notice. The frames from now on follow.
         """
+        self._cut()
+        watcher.position = self._first + len(self._frames)
         last, now = self.last_seq, b"".join(map(encode_envelope, self._live.list_current()))
         yield encode_notice("open", seq=last)
         if after is not None and after < last:
@@ -232,7 +236,8 @@ class Feed:
             yield b"".join(parts)
 
     async def close(self) -> None:
-        """End the streams of all watchers."""
+        """End the streams of all watchers. One whose session was closed before has its last events."""
+        await asyncio.wait({self._task}, timeout=_CLOSE_S)
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

@@ -1,8 +1,9 @@
 """`odin serve` without its command line: the sessions below some folders, on a listening socket, for paired clients."""
 
+import asyncio
 import socket
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -52,6 +53,8 @@ async def serve_sessions(
         yield sessions
     finally:
         server.stop_listening()
-        await sessions.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await sessions.close()
         await server.close()
         await manager.close(_CLOSE_S)

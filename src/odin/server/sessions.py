@@ -3,12 +3,12 @@
 import asyncio
 import os
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +16,15 @@ from msgspec.structs import replace
 from odin.app.workspace import make_workspace
 from odin.config import Options
 from odin.core.client import Client, Sessions, SessionSummary
-from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionLocked, SessionNotFound, UsageError
+from odin.core.errors import (
+    AgentShutdown,
+    DeleteCurrentSession,
+    OdinError,
+    SessionBusy,
+    SessionLocked,
+    SessionNotFound,
+    UsageError,
+)
 from odin.core.op import Answer, Op, Prompt
 from odin.core.path_names import contains
 from odin.core.rights import attribute
@@ -30,6 +38,9 @@ from odin.server.guard import TooManyRequests
 from odin.session.log import read_header
 
 _MAX_RECEIPTS = 1000
+_RETURN_S = 60.0
+"""How long a client that may approve can be away until the session counts as one in which nobody answers."""
+
 _MAX_OPEN = 100
 """Sessions that are open at once for clients."""
 
@@ -55,25 +66,43 @@ Connect = Callable[[Path, str], Awaitable[SharedSessions]]
 
 
 class HostedSession:
-    """An open session with the events and receipts of its clients."""
+    """An open session with the events and receipts of its clients. With `answers` it asks also if nobody watches."""
 
-    def __init__(self, session: str, sessions: SharedSessions, feed: Feed, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, session: str, sessions: SharedSessions, feed: Feed, clock: Callable[[], float], *, answers: bool
+    ) -> None:
         self.id = session
         self.sessions = sessions
         self.client: Client = sessions.client
         self.feed = feed
         self.used_at = clock()
         self._clock = clock
+        self._answers = answers
+        self._approvers = set[Watcher]()
         self._receipts: OrderedDict[str, tuple[bytes, asyncio.Task[Receipt]]] = OrderedDict()
 
     def touch(self) -> None:
         self.used_at = self._clock()
 
     def join(self, who: Identity, writer: Writer, token: str) -> Watcher:
-        """Return a new watcher of the feed. While one may approve, the session can ask."""
+        """Return a new watcher of the feed, which must leave, too. While one may approve, the session can ask."""
+        watcher = self.feed.join(writer, token)
         if who.right == "approve":
-            self.client.set_answering(True)
-        return self.feed.join(writer, token)
+            self._approvers.add(watcher)
+        self._update_answering()
+        return watcher
+
+    def leave(self, watcher: Watcher) -> None:
+        """A connection that breaks is no answer: what waits for one goes on waiting for a while."""
+        self.feed.leave(watcher)
+        asyncio.get_running_loop().call_later(_RETURN_S, self._retire, watcher)
+
+    def _retire(self, watcher: Watcher) -> None:
+        self._approvers.discard(watcher)
+        self._update_answering()
+
+    def _update_answering(self) -> None:
+        self.client.set_answering(self._answers or bool(self._approvers))
 
     async def submit(self, request: OpRequest, who: Identity, is_same_run: bool | None) -> Receipt:
         """Carry out an op once. A repeated request gets the first one's receipt, or its error.
@@ -90,6 +119,10 @@ class HostedSession:
             if known[0] != content:
                 raise OpConflict(f"The id {request.id!r} was used for another op.", "Use a new id for each op.")
             return await asyncio.shield(known[1])
+        if is_same_run is False and not isinstance(op, Prompt):
+            raise OpConflict(
+                "The server was restarted, and whether this was carried out is not known.", "Look, and try again."
+            )
         task = asyncio.create_task(self._carry_out(op, request.turn, is_same_run))
         self._receipts[request.id] = content, task
         if len(self._receipts) > _MAX_RECEIPTS:
@@ -106,10 +139,6 @@ class HostedSession:
                 if body != op.body:
                     raise OpConflict(f"The prompt {op.id!r} exists with another text.", "Use a new id for each prompt.")
                 return Receipt(True, shot.seq)
-        elif is_same_run is False:
-            raise OpConflict(
-                "The server was restarted, and whether this was carried out is not known.", "Look, and try again."
-            )
         if turn and (type(op).__name__ in TURN_OPS or (isinstance(op, Prompt) and op.delivery == "steer")):
             shot = await self.client.snapshot()
             running = shot.messages[-1].id if shot.executing and shot.messages else ""
@@ -119,8 +148,10 @@ class HostedSession:
                 op = replace(op, delivery="queue")
         if isinstance(op, Answer):
             self.client.set_answering(True)
-        done = await self.client.submit(op)
-        return Receipt(done, self.feed.last_seq)
+        try:
+            return Receipt(await self.client.submit(op), self.feed.last_seq)
+        finally:
+            self._update_answering()
 
     async def is_busy(self) -> bool:
         """True while something is going on that closing the session would stop."""
@@ -130,9 +161,9 @@ class HostedSession:
         return any(process.status == "running" for process in await self.client.list_processes())
 
     async def close(self) -> None:
-        await self.feed.close()
         with suppress(OdinError):
             await self.client.close()
+        await self.feed.close()
 
 
 class HostedSessions:
@@ -163,15 +194,18 @@ class HostedSessions:
         self._connect = connect
         self._is_valid = is_valid
         self._clock = clock
+        self._is_closed = False
         self._hosted: dict[str, HostedSession] = {}
-        self._locks = weakref.WeakValueDictionary[str, asyncio.Lock]()
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
         self._sweeper = asyncio.create_task(self._unload_unused())
 
     async def get(self, session: str) -> HostedSession:
         """Return an open session. Raise SessionNotFound for one that does not exist or is not below the roots."""
         hosted = self._hosted.get(session)
+        if self._is_closed:
+            raise AgentShutdown
         if hosted is None or hosted.feed.is_over:
-            async with self._locks.setdefault(session, asyncio.Lock()):
+            async with self._lock(session):
                 hosted = self._hosted.get(session)
                 if hosted is not None and hosted.feed.is_over:
                     await self._hosted.pop(session).close()
@@ -180,6 +214,9 @@ class HostedSessions:
                     hosted = await self._serve(await self._open(session))
         hosted.touch()
         return hosted
+
+    def _lock(self, session: str) -> asyncio.Lock:
+        return self._locks.setdefault(session, asyncio.Lock())
 
     async def _open(self, session: str) -> SharedSessions:
         await self._make_room()
@@ -200,9 +237,8 @@ class HostedSessions:
 
     async def _serve(self, sessions: SharedSessions) -> HostedSession:
         shot = await sessions.client.snapshot()
-        hosted = HostedSession(
-            shot.session, sessions, Feed(sessions.client, shot.seq, is_valid=self._is_valid), self._clock
-        )
+        feed = Feed(sessions.client, shot.seq, is_valid=self._is_valid)
+        hosted = HostedSession(shot.session, sessions, feed, self._clock, answers=self._answers)
         self._hosted[shot.session] = hosted
         return hosted
 
@@ -279,13 +315,14 @@ class HostedSessions:
     async def _unload(self, session: str, hosted: HostedSession) -> None:
         is_unused = not hosted.feed.watchers and self._clock() - hosted.used_at > self._idle_s
         if hosted.feed.is_over or (is_unused and not await hosted.is_busy()):
-            async with self._locks.setdefault(session, asyncio.Lock()):
+            async with self._lock(session):
                 if hosted.feed.is_over or self._clock() - hosted.used_at > self._idle_s:
                     self._hosted.pop(session, None)
                     await hosted.close()
 
     async def close(self) -> None:
         """End all streams, and close the sessions that have no other client."""
+        self._is_closed = True
         self._sweeper.cancel()
         hosted, self._hosted = self._hosted, {}
         await asyncio.gather(*(one.close() for one in hosted.values()))

@@ -6,11 +6,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, TextIO
 
-from odin.core.call_events import PlanAnswered, PlanAsked
-from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
+from odin.core.call_events import AskEvent, PlanAnswered, PlanAsked
+from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions, Snapshot, close_events
 from odin.core.errors import OdinError, OutputFailed, UsageError
 from odin.core.event import (
     AgentEnded,
@@ -286,6 +286,10 @@ class _PlainRepl:
         while True:
             client = self._client
             events = client.stream_events()
+            shot = await client.snapshot()
+            if shot.executing or shot.interactions:  # it is at work for another client
+                close_events(events)
+                events = _resume_events(client.stream_events(after=-1), shot)
             self._sender.set_followed(client)
             dialogs = TerminalDialogs(client, self._keyboard, self._keyboard)
             self._busy_agents.clear()
@@ -485,6 +489,23 @@ class _PlainRepl:
             write_line(
                 self._err, f"{count} from the last session will run after your next prompt. /queue shows the queue."
             )
+
+
+async def _resume_events(events: AsyncIterator[Envelope], shot: Snapshot) -> AsyncIterator[Envelope]:
+    """Yield what waits for an answer, the events of the running turn from its start on, and then all events."""
+    last = shot.messages[-1] if shot.messages else None
+    running = last.id if shot.executing and last is not None and last.reason is None else ""
+    asked = {interaction.id for interaction in shot.interactions}
+    is_shown = False
+    async for envelope in events:
+        event = envelope.event
+        is_shown = is_shown or envelope.seq > shot.seq
+        is_shown = is_shown or (isinstance(event, TurnStarted) and not envelope.agent and event.id == running)
+        if isinstance(event, AskEvent) and envelope.seq <= shot.seq:
+            if event.ask_id in asked:
+                yield envelope
+        elif is_shown:
+            yield envelope
 
 
 def _do_nothing() -> None:
