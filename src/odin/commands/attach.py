@@ -6,11 +6,11 @@ open in another process is attached to.
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -28,14 +28,14 @@ from odin.config import Options, get_config_dir, get_current_folder, get_state_d
 from odin.config.files import lock_file, parse_json_object, read_config_file, write_atomically
 from odin.config.paths import locate_socket
 from odin.core.client import Client
-from odin.core.errors import ConfigError, OdinError, SessionNotFound, UsageError
+from odin.core.errors import ConfigError, OdinError, SessionLocked, SessionNotFound, UsageError
 from odin.core.text import join_some
 from odin.core.tui_settings import TuiSettings
 from odin.host.manager import SessionManager
 from odin.host.stored_sessions import open_project_sessions
 from odin.host.workspace_sessions import WorkspaceSessions, open_workspace_sessions
 from odin.server.local import LocalListener
-from odin.session.lock import get_lock_path, read_lock_holder
+from odin.session.lock import describe_lock_holder, get_lock_path, read_lock_holder
 from odin.ui.terminal import is_dumb
 
 if TYPE_CHECKING:
@@ -162,6 +162,9 @@ async def attach_to_holder(log: Path, session: str) -> "RemoteSessions | None":
 
 Connect = Callable[[], Awaitable["RemoteSessions"]]
 
+_ADDRESS = re.compile(r"[^/\s]*:\d+(/.*)?")
+"""A URL without its scheme."""
+
 EPILOG = """\
 ID is a session ID, the start of one, or words of the title, of a session that is open on this machine. URL is the
 address of an `odin serve`, such as https://host:7070, or one with /sessions/ID.
@@ -185,7 +188,7 @@ def run_attach(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     settings = load(get_current_folder(), os.environ).tui
     connect: Connect
-    if "://" in args.where:
+    if "://" in args.where or _ADDRESS.fullmatch(args.where):
         url, _, session = args.where.rstrip("/").partition("/sessions/")
         tls = _load_certificate(args.ca_cert) if args.ca_cert else True
         _refuse_open_network(url, without_tls=args.without_tls)
@@ -224,6 +227,11 @@ async def _open_local(name: str) -> "RemoteSessions":
     session = await asyncio.to_thread(stored.find, name)
     log = stored.store.find_log(session)
     attached = None if log is None else await attach_to_holder(log, session)
+    if attached is None and log is not None and (holder := describe_lock_holder(log)):
+        raise SessionLocked(
+            f"Session {session} is open in another process ({holder}), which does not let this one attach.",
+            "Attach from a terminal that no session has started, or close it there.",
+        )
     if attached is None:
         raise SessionNotFound(
             f"Session {session} is not open in another process.", f"Open it with `odin -r {session}`."
@@ -277,19 +285,23 @@ def read_tokens(env: Mapping[str, str]) -> dict[str, str]:
     path = _locate_tokens(env)
     raw = read_config_file(path)
     entries, _ = parse_json_object(raw, path) if raw is not None else ({}, [])
-    return {url: token for url, token in entries.items() if isinstance(token, str)}
+    return {
+        url: token
+        for url, token in entries.items()
+        if isinstance(token, str) and token.isascii() and token.isprintable()
+    }
 
 
 def _refuse_open_network(url: str, *, without_tls: bool) -> None:
     """Raise UsageError for a URL whose token anybody on the way could read."""
-    address = urlsplit(url)
-    if address.scheme not in ("http", "https") or not address.hostname:
-        raise UsageError(f"{url!r} is not the URL of a server.", "Write it as https://HOST:PORT.")
+    from odin.remote.connection import is_loopback
+    from odin.server.guard import check_url
+
     try:
-        is_loopback = address.hostname == "localhost" or ip_address(address.hostname).is_loopback
-    except ValueError:
-        is_loopback = False
-    if address.scheme == "http" and not is_loopback and not without_tls:
+        check_url(url)
+    except UsageError as error:
+        raise UsageError(str(error), "Write it as https://HOST:PORT, or http://localhost:PORT.") from None
+    if url.startswith("http://") and not is_loopback(urlsplit(url).hostname or "") and not without_tls:
         raise UsageError(
             f"{url} is not encrypted: anyone on the way could read the token.",
             "Use https://, or `ssh -L` and http://localhost:PORT; or add --without-tls in a network that encrypts.",

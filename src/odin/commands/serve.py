@@ -14,6 +14,7 @@ from odin.commands.pair import print_pairing
 from odin.config import Options, get_current_folder, resolve_folder
 from odin.core.errors import OdinError, SessionLocked, UsageError
 from odin.core.rights import RIGHTS, Right
+from odin.policy.modes import parse_permission_mode
 from odin.server.access import open_access
 from odin.server.guard import BindAddress, HostCheck, parse_bind
 from odin.server.local import load_server
@@ -59,12 +60,17 @@ def run_serve(argv: list[str]) -> int:
     add("--model", default="", help="model of new sessions")
     args = parser.parse_args(argv)
     bind = parse_bind(args.host, args.port, args.tls_cert, args.tls_key, without_tls=args.without_tls)
+    for folder in args.root:
+        if not folder or not Path(folder).is_dir():
+            raise UsageError(f"--root: there is no folder {folder!r}.", "Name one that exists.")
     roots = [resolve_folder(folder) for folder in args.root or [get_current_folder()]]
+    if args.permission_mode:
+        parse_permission_mode(args.permission_mode)
     options = Options(cwd=roots[0], model=args.model, permission_mode=args.permission_mode)
-    listener = _open_listener(bind)
-    bind = BindAddress(bind.host, listener.getsockname()[1], bind.cert, bind.key)
-    check = HostCheck(bind, args.allow_host, args.base_path)
-    return asyncio.run(_serve(listener, bind, check, roots, options, args.pair))
+    with _open_listener(bind) as listener:
+        bind = BindAddress(bind.host, listener.getsockname()[1], bind.cert, bind.key)
+        check = HostCheck(bind, args.allow_host, args.base_path)
+        return asyncio.run(_serve(listener, bind, check, roots, options, args.pair))
 
 
 def _open_listener(bind: BindAddress) -> socket.socket:
@@ -77,7 +83,7 @@ def _open_listener(bind: BindAddress) -> socket.socket:
         listener.close()
         raise UsageError(
             f"Cannot listen on {bind.host} port {bind.port}: {(error.strerror or str(error)).lower()}.",
-            "Stop what uses it, or choose another one with --port.",
+            "Stop what uses it, or choose another one with --host and --port.",
         ) from error
     return listener
 

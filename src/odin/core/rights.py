@@ -118,10 +118,15 @@ def attribute(op: Op, right: Right, client: str) -> Op:
         op = read_answer(op)
     if isinstance(op, Answer):
         return replace(op, by="user", client=client)
+    is_trusted = right == "approve"
     if isinstance(op, Prompt):
-        return replace(op, source="user" if right == "approve" else "channel")
+        # A server that passes the prompt of its client on to another process has marked it.
+        source = "user" if is_trusted and op.source != "channel" else "channel"
+        return replace(op, source=source, display_text=op.display_text if is_trusted else "")
     if isinstance(op, ChangePrompt):
+        if is_trusted:
+            return replace(op, source="channel" if op.source == "channel" else None)
         # One that a client without `approve` has changed stays marked, whoever changes it again.
-        is_guest = right != "approve" and (op.text is not None or op.attachments is not None)
-        return replace(op, source="channel" if is_guest else None)
+        is_changed = op.text is not None or op.attachments is not None
+        return replace(op, source="channel" if is_changed else None, display_text="")
     return op

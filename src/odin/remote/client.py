@@ -44,6 +44,7 @@ from odin.remote.protocol import (
     Receipt,
     ServersAsked,
     StatusFacts,
+    StreamStart,
     Words,
 )
 
@@ -57,8 +58,10 @@ _GIVE_UP_LOCAL_S = 3.0
 _REPEAT_S = 30.0
 _READY_S = 10.0
 _QUEUE = 1000
+_MAX_EVENT_BYTES = 128_000_000
 
 _decoder = msgspec.json.Decoder(Envelope)
+_open_decoder = msgspec.json.Decoder(StreamStart)
 
 
 class SessionLeft(OdinError):
@@ -293,9 +296,11 @@ class EventStream:
                 async with self._connection.stream("events", self._session, EventsFrom(self._last)) as parts:
                     if is_told:
                         await self._put(Warned(f"Connected to {place} again.", "info"))
-                    lost_at, attempt, is_told = 0.0, 0, False
+                    lost_at, is_told, since = 0.0, False, loop.time()
                     if await self._read(parts):
                         raise SessionLeft(f"{place} has closed session {self._session}.", again)
+                    # A server that ends each stream at once is not asked again at once.
+                    attempt = 0 if loop.time() - since > _PAUSES_S[-1] else attempt
             except ConnectionLost as error:
                 now = loop.time()
                 lost_at = lost_at or now
@@ -315,10 +320,16 @@ class EventStream:
 
     async def _read(self, parts: AsyncIterator[bytes]) -> bool:
         """Queue the events of one connection. Return True if the session was closed."""
-        buffer = b""
+        buffer = bytearray()
         async for data in parts:
+            searched = max(len(buffer) - 1, 0)
             buffer += data
-            *events, buffer = buffer.split(b"\n\n")
+            if len(buffer) > _MAX_EVENT_BYTES:
+                raise self._connection.make_nonsense()
+            if buffer.find(b"\n\n", searched) < 0:
+                continue
+            *events, rest = bytes(buffer).split(b"\n\n")
+            buffer = bytearray(rest)
             for event in events:
                 fields = dict(line.split(b": ", 1) for line in event.split(b"\n") if b": " in line)
                 notice = fields.get(b"event", b"")
@@ -326,11 +337,16 @@ class EventStream:
                     return True
                 if notice == b"resync":
                     return False
-                if notice == b"open":
-                    self._last = msgspec.json.decode(fields[b"data"])["seq"] if self._last is None else self._last
-                    self._is_open.set()
-                if not notice:
-                    await self._handle(_decoder.decode(fields[b"data"]))
+                try:
+                    if notice == b"open":
+                        seq = _open_decoder.decode(fields[b"data"]).seq
+                        self._last = seq if self._last is None else self._last
+                        self._is_open.set()
+                    envelope = None if notice else _decoder.decode(fields[b"data"])
+                except (KeyError, RecursionError, UnicodeDecodeError, msgspec.DecodeError) as error:
+                    raise self._connection.make_nonsense() from error
+                if envelope is not None:
+                    await self._handle(envelope)
         return False
 
     async def _handle(self, envelope: Envelope) -> None:

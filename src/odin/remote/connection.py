@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from odin.core import errors
 from odin.core.errors import OdinError
+from odin.core.format import clip
 from odin.core.text import to_valid_unicode_all
 from odin.remote.protocol import ENDPOINTS, RUN_HEADER, VERSION_HEADER, Problem
 from odin.version import __version__
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 10.0
 _ANSWER_S = 60.0
+_WHOLE_ANSWER_S = 300.0
+_MAX_ANSWER_BYTES = 256_000_000
+_MAX_PROBLEM = 500
+"""Characters of what a server says about an error."""
+
 SILENCE_S = 30.0
 """How long a stream may be silent; the server sends a heartbeat every ten seconds."""
 
@@ -62,11 +69,12 @@ class Connection:
         transport = httpx2.AsyncHTTPTransport(uds=socket, verify=False) if socket else None
         self._http = httpx2.AsyncClient(
             base_url=url,
-            headers={"authorization": f"Bearer {token}", VERSION_HEADER: __version__},
+            headers={"authorization": f"Bearer {token}", VERSION_HEADER: __version__, "accept-encoding": "identity"},
             timeout=httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S),
             transport=transport,
             verify=tls if transport is None else False,
             limits=httpx2.Limits(max_connections=None, keepalive_expiry=20.0),
+            trust_env=not is_loopback(httpx2.URL(url).host),  # a proxy elsewhere cannot reach this machine's ports
         )
 
     async def call(self, name: str, session: str = "", *, query: Any = None, body: Any = None, run: str = "") -> Any:
@@ -74,11 +82,29 @@ class Connection:
         endpoint = ENDPOINTS[name]
         request = self._make_request(name, session, query, body, run)
         try:
-            response = await self._http.send(request)
+            async with asyncio.timeout(_WHOLE_ANSWER_S):
+                response = await self._http.send(request, stream=True)
+                try:
+                    content = await self._read_all(response)
+                finally:
+                    await response.aclose()
         except self._httpx2.HTTPError as error:
             raise self._make_lost(error) from error
-        self._check(response, response.content)
-        return None if endpoint.result is None else msgspec.json.decode(response.content, type=endpoint.result)
+        except TimeoutError as error:
+            raise ServerProblem(f"{self.place} did not finish its answer in time.", "Try again.") from error
+        self._check(response, content)
+        try:
+            return None if endpoint.result is None else msgspec.json.decode(content, type=endpoint.result)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self.make_nonsense() from error
+
+    async def _read_all(self, response: "httpx2.Response") -> bytes:
+        content = bytearray()
+        async for data in response.aiter_raw():
+            content += data
+            if len(content) > _MAX_ANSWER_BYTES:
+                raise self.make_nonsense()
+        return bytes(content)
 
     @asynccontextmanager
     async def stream(self, name: str, session: str, query: Any) -> AsyncGenerator[AsyncIterator[bytes]]:
@@ -90,10 +116,14 @@ class Connection:
         except self._httpx2.HTTPError as error:
             raise self._make_lost(error) from error
         try:
+            content = b""
             if response.status_code != 200:
-                self._check(response, await response.aread())
-            self._check(response, b"")
+                async with asyncio.timeout(_ANSWER_S):
+                    content = await self._read_all(response)
+            self._check(response, content)
             yield self._read(response)
+        except (self._httpx2.HTTPError, TimeoutError) as error:
+            raise self._make_lost(error) from error
         finally:
             await response.aclose()
 
@@ -121,8 +151,8 @@ class Connection:
 
     def _check(self, response: "httpx2.Response", content: bytes) -> None:
         """Raise the error that a response reports. A server that is not Odin, or another version, is one, too."""
-        version = response.headers.get(VERSION_HEADER)
-        if version is None:
+        version = _shorten(response.headers.get(VERSION_HEADER, ""))
+        if not version:
             raise ConnectionLost(
                 f"{self.place} did not answer as an Odin server does (status {response.status_code}).",
                 "Check the address, and the proxy in front of it if there is one.",
@@ -132,12 +162,18 @@ class Connection:
                 f"{self.place} runs Odin {version}, this is {__version__}.", "Use the same version on both machines."
             )
         self.run = response.headers.get(RUN_HEADER, "")
-        if response.status_code >= 400:
+        if response.status_code != 200:
             try:
                 problem = msgspec.json.decode(content, type=Problem)
-            except msgspec.DecodeError:
-                problem = Problem(f"{self.place} answered with status {response.status_code}.")
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                problem = Problem(f"{self.place} answered with status {response.status_code}.", "Try again later.")
             raise make_error(problem)
+
+    def make_nonsense(self) -> ServerProblem:
+        """Return the error for an answer that is not what the protocol says."""
+        return ServerProblem(
+            f"{self.place} did not answer as Odin {__version__} does.", "Check the address, and what answers there."
+        )
 
     def _make_lost(self, error: Exception) -> ConnectionLost:
         what = str(error) or type(error).__name__
@@ -152,9 +188,21 @@ class Connection:
 
 def make_error(problem: Problem) -> OdinError:
     """Return the error as the server raised it, of its class if that is made of a message and a hint."""
-    kind = getattr(errors, problem.kind, None)
+    said, hint, kind = _shorten(problem.error), _shorten(problem.hint), getattr(errors, problem.kind, None)
     if isinstance(kind, type) and issubclass(kind, OdinError):
         error = kind.__new__(kind)
-        OdinError.__init__(error, problem.error, problem.hint)
+        OdinError.__init__(error, said, hint)
         return error
-    return ServerProblem(problem.error, problem.hint)
+    return ServerProblem(said, hint)
+
+
+def _shorten(text: str) -> str:
+    return clip(" ".join("".join(char if char.isprintable() else " " for char in text).split()), _MAX_PROBLEM)
+
+
+def is_loopback(host: str) -> bool:
+    """True for an address or name of this machine that no other machine can have."""
+    try:
+        return host.lower() == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

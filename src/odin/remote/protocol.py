@@ -147,6 +147,12 @@ class EventsFrom(Struct, frozen=True):
     after: int | None = None
 
 
+class StreamStart(Struct, frozen=True):
+    """The data of the stream's first event, `open`: the number of the last event before it."""
+
+    seq: int
+
+
 class Words(Struct, frozen=True):
     words: str = ""
     limit: int = 20

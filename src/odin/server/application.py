@@ -2,17 +2,19 @@
 
 import asyncio
 import os
+import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from odin.app.crash_log import log_crash
@@ -50,6 +52,17 @@ _BODY_S = 30.0
 """How long a client may take to send a request."""
 
 _MAX_STREAMS = 2_000
+_MAX_STREAMS_OF_CLIENT = 200
+_MAX_READING_BYTES = 4 * MAX_BODY_BYTES
+"""The bodies of all requests that are being received."""
+
+_MAX_PAIRING_BYTES = 10_000
+_MAX_QUERIES = 8
+"""Queries of one client that are answered at once; the next ones wait."""
+
+_NOT_QUEUED = ("me", "events", "ops", "pair")
+_LONG_SEQ = 15
+"""Digits of a number that no session reaches."""
 
 
 class Unauthorized(OdinError):
@@ -123,13 +136,8 @@ _HANDLERS: dict[str, Handler] = {
     "process": lambda one, query, body: one.client.read_process(query.id, query.after),
     "working": lambda one, query, body: one.client.is_working(),
     "loop": lambda one, query, body: one.client.get_loop_status(query.agent),
-    "files": lambda one, query, body: one.client.find_files(query.words, query.limit),
     "rewind": lambda one, query, body: one.client.plan_rewind(body),
     "status": lambda one, query, body: one.client.read_status_line(body.facts),
-    "sessions": lambda one, query, body: one.sessions.list_sessions(),
-    "search": lambda one, query, body: one.sessions.search(query.words),
-    "find": lambda one, query, body: one.sessions.find(query.name),
-    "prompts": lambda one, query, body: one.sessions.list_prompts(query.limit),
     "usage": lambda one, query, body: one.sessions.report_usage(query.by, days=query.days, session=query.session),
     "changes": lambda one, query, body: one.sessions.list_changes(query.path),
     "title": lambda one, query, body: one.sessions.rename(one.id, body.title),
@@ -160,14 +168,15 @@ class Application:
         self._base = base.rstrip("/")
         self._patience_s = patience_s
         self._run = os.urandom(6).hex()
-        self._streams = 0
-        self._router = Starlette(
-            routes=[
-                Route(endpoint.path, self._make_route(endpoint), methods=[endpoint.method])
-                for endpoint in ENDPOINTS.values()
-            ],
-            exception_handlers={HTTPException: _explain_route, OdinError: _explain_error},
-        )
+        self._streams = Counter[str]()
+        self._queries = weakref.WeakValueDictionary[str, asyncio.Semaphore]()
+        self._reading_bytes = 0
+        routes = [
+            Route(endpoint.path, self._make_route(endpoint), methods=[endpoint.method])
+            for endpoint in ENDPOINTS.values()
+        ]
+        handlers = {HTTPException: _explain_route, OdinError: _explain_error}
+        self._router = ExceptionMiddleware(Router(routes, redirect_slashes=False), handlers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. Without a valid token nothing is said, not even which routes there are."""
@@ -175,11 +184,16 @@ class Application:
             return
         if self._base and scope["path"].startswith(f"{self._base}/"):
             scope["path"] = scope["path"].removeprefix(self._base)
-        who = ""
+        scope["app"] = self  # so that a router raises the error of a missing route
+        who, is_started = "", False
 
         async def send_and_log(message: Any) -> None:
+            nonlocal is_started
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *self._list_headers()]
+                is_started = True
+                has_body = get_header(scope, b"transfer-encoding") or get_header(scope, b"content-length")
+                close = () if who or has_body else ((b"connection", b"close"),)
+                message["headers"] = [*message.get("headers", ()), *self._list_headers(), *close]
                 self._access.log(scope, who, message["status"], scope.get("state", {}).get("op", ""))
             try:
                 async with asyncio.timeout(self._patience_s):
@@ -189,6 +203,7 @@ class Application:
 
         try:
             self._access.check_origin(scope)
+            _check_framing(scope)
             if not _is_public(scope):
                 token = _read_token(scope)
                 who, right = self._access.identify(token, scope)
@@ -205,7 +220,8 @@ class Application:
             problem = OdinError(
                 "Internal error.", f"Details are in {path} on the machine of the server." if path else ""
             )
-            await make_problem(problem)(scope, receive, send_and_log)
+            if not is_started:
+                await make_problem(problem)(scope, receive, send_and_log)
 
     def _list_headers(self) -> list[tuple[bytes, bytes]]:
         return [
@@ -224,16 +240,53 @@ class Application:
                 require_right(who, endpoint.right)
             try:
                 query = _read_query(endpoint, request)
-                body = await _read_body(endpoint, request)
+                body = await self._read_body(endpoint, request)
             except msgspec.ValidationError as error:
                 raise UsageError(f"The request is not valid: {error}.", "See /openapi.json of this version.") from error
             if endpoint.name == "pair":
                 return make_json(await self._access.pair(body, request.scope))
             assert who is not None
+            if not self._access.is_valid(request.state.token):
+                raise Unauthorized("The token was revoked.", "Pair this client again: `odin pair`.")
             session = request.path_params.get("session", "")
-            return await self._answer(endpoint.name, session, query, body, who, request)
+            if endpoint.name in _NOT_QUEUED:
+                return await self._answer(endpoint.name, session, query, body, who, request)
+            async with self._queries.setdefault(who.name, asyncio.Semaphore(_MAX_QUERIES)):
+                return await self._answer(endpoint.name, session, query, body, who, request)
 
         return answer
+
+    async def _read_body(self, endpoint: ApiEndpoint, request: Request) -> Any:
+        if endpoint.body is None:
+            return None
+        limit = MAX_BODY_BYTES if endpoint.right is not None else _MAX_PAIRING_BYTES
+        length = request.headers.get("content-length", "0")
+        is_too_long = len(length) > _LONG_SEQ or int(length) > limit
+        data = bytearray()
+        try:
+            async with asyncio.timeout(_BODY_S):
+                async for part in request.stream():
+                    is_too_long = is_too_long or len(data) + len(part) > limit
+                    if is_too_long:
+                        break
+                    data += part
+                    self._reading_bytes += len(part)
+                    if self._reading_bytes > _MAX_READING_BYTES:
+                        raise TooManyRequests("long requests", 10)
+        except TimeoutError as error:
+            raise UsageError(f"The request was not complete within {_BODY_S:g} s.", "Send it again.") from error
+        finally:
+            self._reading_bytes -= len(data)
+        if is_too_long:
+            raise BodyTooLarge(f"The request is longer than {limit:,} bytes.", "Send less at once.")
+        try:
+            return msgspec.json.decode(data, type=endpoint.body)
+        except RecursionError as error:
+            raise UsageError("The request is nested too deeply.", "Send flatter JSON.") from error
+        except (UnicodeDecodeError, msgspec.DecodeError) as error:
+            if isinstance(error, msgspec.ValidationError):
+                raise
+            raise UsageError(f"The request is not valid JSON: {error}.", "Send JSON in UTF-8.") from error
 
     async def _answer(
         self, name: str, session: str, query: Any, body: Any, who: Identity, request: Request
@@ -260,6 +313,27 @@ class Application:
             case "preview":
                 self._sessions.locate(query.name)
                 return make_json(await (await self._sessions.get(session)).sessions.preview(query.name))
+            case "sessions":
+                found = await (await self._sessions.get(session)).sessions.list_sessions()
+                return make_json([item for item in found if self._sessions.is_below(item.cwd)])
+            case "search":
+                matches = await (await self._sessions.get(session)).sessions.search(query.words)
+                return make_json([match for match in matches if self._sessions.is_below(match.session.cwd)])
+            case "prompts":
+                hosted = await self._sessions.get(session)
+                is_served = self._sessions.is_below((await hosted.client.get_info()).root)
+                return make_json(await hosted.sessions.list_prompts(query.limit) if is_served else ())
+            case "find":
+                found = await (await self._sessions.get(session)).sessions.find(query.name)
+                self._sessions.locate(found)
+                return make_json(found)
+            case "files":
+                hosted = await self._sessions.get(session)
+                # Such words list any folder of the machine.
+                is_anywhere = query.words.startswith(("/", "~/", "../", "./"))
+                if is_anywhere and not has_right(who.right, "approve"):
+                    return make_json(())
+                return make_json(await hosted.client.find_files(query.words, query.limit))
             case "delete":
                 return make_json(await self._sessions.delete(session))
             case "export":
@@ -285,18 +359,18 @@ class Application:
         return OpenedSession(opened, **given)
 
     async def _stream(self, session: str, after: int | None, who: Identity, request: Request) -> Response:
-        if self._streams >= _MAX_STREAMS:
-            raise TooManyRequests("watching clients", 10)
         if request.scope["http_version"] != "1.1":
             raise UsageError("Events are streamed over HTTP/1.1 only.", "Use a client or proxy that speaks it.")
         last = request.headers.get("last-event-id", "")
         if last:
-            if not last.isascii() or not last.isdigit():
+            if not last.isascii() or not last.isdigit() or len(last) > _LONG_SEQ:
                 raise UsageError("Last-Event-ID is not a number.", "Leave it out, and use ?after=N.")
             after = int(last)
         hosted = await self._sessions.get(session)
         token = request.state.token
-        return _EventResponse(self, hosted, after, who, lambda: self._access.is_valid(token))
+        if self._streams[who.name] >= _MAX_STREAMS_OF_CLIENT or self._streams.total() >= _MAX_STREAMS:
+            raise TooManyRequests("open streams", 10)
+        return _EventResponse(self._streams, hosted, after, who, token)
 
 
 class _EventResponse(Response):
@@ -306,28 +380,29 @@ class _EventResponse(Response):
 
     def __init__(
         self,
-        application: Application,
+        streams: Counter[str],
         hosted: HostedSession,
         after: int | None,
         who: Identity,
-        is_allowed: Callable[[], bool],
+        token: str,
     ) -> None:
+        """`streams` counts the open ones of each client."""
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._application = application
+        self._streams = streams
         self._hosted = hosted
         self._after = after
         self._who = who
-        self._is_allowed = is_allowed
+        self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        application, hosted = self._application, self._hosted
-        watcher = hosted.join(self._who, scope["state"]["writer"], self._is_allowed)
-        application._streams += 1
+        feed = self._hosted.feed
+        watcher = self._hosted.join(self._who, scope["state"]["writer"], self._token)
+        self._streams[self._who.name] += 1
         gone = asyncio.create_task(_wait_until_gone(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async with aclosing(hosted.feed.begin(watcher, self._after)) as past:
+            async with aclosing(feed.begin(watcher, self._after)) as past:
                 async for data in past:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                     if gone.done():
@@ -336,9 +411,11 @@ class _EventResponse(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
-            hosted.leave(watcher)
-            hosted.touch()
-            application._streams -= 1
+            self._hosted.leave(watcher)
+            self._hosted.touch()
+            self._streams[self._who.name] -= 1
+            if not self._streams[self._who.name]:
+                del self._streams[self._who.name]
 
 
 async def _wait_until_gone(receive: Receive) -> None:
@@ -396,6 +473,12 @@ def get_header(scope: Scope, name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
+def _check_framing(scope: Scope) -> None:
+    """Raise UsageError if a proxy in front may see another end of the request than the server does."""
+    if get_header(scope, b"transfer-encoding") and get_header(scope, b"content-length"):
+        raise UsageError("A request has Content-Length or Transfer-Encoding, not both.", "Leave one out.")
+
+
 def _read_token(scope: Scope) -> str:
     scheme, _, token = get_header(scope, b"authorization").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
@@ -413,25 +496,7 @@ def _check_version(scope: Scope) -> None:
 
 def _read_query(endpoint: ApiEndpoint, request: Request) -> Any:
     given: dict[str, Any] = dict(request.query_params)
+    if "\0" in request.url.query or "%00" in request.url.query:
+        raise UsageError("A parameter contains a NUL character.", "Leave it out.")
     lists = {name: request.query_params.getlist(name) for name in given if name == "path"}
     return msgspec.convert(given | lists, endpoint.query, strict=False)
-
-
-async def _read_body(endpoint: ApiEndpoint, request: Request) -> Any:
-    if endpoint.body is None:
-        return None
-    data = bytearray()
-    try:
-        async with asyncio.timeout(_BODY_S):
-            async for part in request.stream():
-                data += part
-                if len(data) > MAX_BODY_BYTES:
-                    raise BodyTooLarge(f"The request is longer than {MAX_BODY_BYTES // 1_000_000} MB.")
-    except TimeoutError as error:
-        raise UsageError(f"The request was not complete within {_BODY_S:g} s.", "Send it again.") from error
-    try:
-        return msgspec.json.decode(data, type=endpoint.body)
-    except (UnicodeDecodeError, RecursionError, msgspec.DecodeError) as error:
-        if isinstance(error, msgspec.ValidationError):
-            raise
-        raise UsageError(f"The request is not valid JSON: {error}.") from error

@@ -64,10 +64,10 @@ def encode_notice(name: str, **fields: object) -> bytes:
 class Watcher:
     """Who reads the frames of a feed, from `position` on. `done` is set when nothing more follows."""
 
-    def __init__(self, writer: Writer, is_allowed: Callable[[], bool]) -> None:
+    def __init__(self, writer: Writer, token: str) -> None:
         self.writer = writer
         self.position = 0
-        self.is_allowed = is_allowed
+        self.token = token
         self.is_live = False
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -77,15 +77,26 @@ class Watcher:
 
 
 class Feed:
-    """Follows a session from the event `seq` on; `last_seq` is the number of the last event it has seen."""
+    """Follows a session from the event `seq` on; `last_seq` is the number of the last event it has seen.
 
-    def __init__(self, client: Client, seq: int, *, kept_bytes: int = MAX_KEPT_BYTES) -> None:
+    A watcher whose token is no longer valid gets nothing more.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        seq: int,
+        *,
+        is_valid: Callable[[str], bool] = lambda _: True,
+        kept_bytes: int = MAX_KEPT_BYTES,
+    ) -> None:
         self.last_seq = seq
         self.watchers: set[Watcher] = set()
         self.cut_off = 0
         """How many watchers were too slow."""
         self.is_over = False
         self._client = client
+        self._is_valid = is_valid
         self._kept_bytes = kept_bytes
         self._live = LiveEvents()
         self._collected: list[bytes] = []
@@ -133,8 +144,16 @@ class Feed:
             while self._size > self._kept_bytes and len(self._frames) > 1:
                 self._size -= len(self._frames.popleft())
                 self._first += 1
-        for watcher in tuple(self.watchers):
+        for watcher in self._list_valid():
             self._serve(watcher)
+
+    def _list_valid(self) -> list[Watcher]:
+        """Return the watchers with a valid token, after the others were ended."""
+        is_valid = {token: self._is_valid(token) for token in {watcher.token for watcher in self.watchers}}
+        for watcher in self.watchers:
+            if not is_valid[watcher.token]:
+                watcher.finish()
+        return [watcher for watcher in self.watchers if is_valid[watcher.token]]
 
     def _serve(self, watcher: Watcher) -> None:
         """Write the frames that a watcher does not have yet, unless its connection is congested."""
@@ -157,16 +176,14 @@ class Feed:
     def _beat(self) -> None:
         self._beat_timer = self._loop.call_later(_CHECK_S, self._beat)
         self._beats += 1
-        for watcher in self.watchers:
-            if not watcher.is_allowed():
-                watcher.finish()
+        for watcher in self._list_valid():
             self._serve(watcher)  # its connection may be free again
         if self.watchers and self._beats % int(HEARTBEAT_S / _CHECK_S) == 0:
             self._collect(encode_notice("heartbeat", seq=self.last_seq))
 
-    def join(self, writer: Writer, is_allowed: Callable[[], bool] = lambda: True) -> Watcher:
+    def join(self, writer: Writer, token: str = "") -> Watcher:
         """Return a new watcher, which gets frames after it has begun. It must leave, too."""
-        watcher = Watcher(writer, is_allowed)
+        watcher = Watcher(writer, token)
         self.watchers.add(watcher)
         return watcher
 
@@ -184,6 +201,9 @@ class Feed:
         yield encode_notice("open", seq=last)
         if after is not None and after < last:
             async for data in self._replay(after, last):
+                if not self._is_valid(watcher.token):
+                    watcher.finish()
+                    return
                 yield data
         if after is not None and now:
             yield now

@@ -168,7 +168,7 @@ class SecretAccess:
 
 def is_foreign(connection: socket.socket) -> bool:
     """True if a process of the same user connects that no Odin session has started."""
-    pid = _find_peer(connection)
+    pid = find_peer(connection)
     if pid == 0:
         return True
     if pid == (own := os.getpid()):
@@ -195,7 +195,7 @@ def _read_parent(pid: int) -> int:
         return -1
 
 
-def _find_peer(connection: socket.socket) -> int:
+def find_peer(connection: socket.socket) -> int:
     """Return the process at the other end; -1 for one of another user or container, 0 if the system does not say."""
     if sys.platform != "linux":
         return 0

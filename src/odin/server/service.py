@@ -46,7 +46,7 @@ async def serve_sessions(
     environment = make_environment(options.env, roots[0], options.state_dir)
     log = ClientLog(Path(environment.state_dir, LOG_FOLDER, SERVER_LOG_NAME), err)
     access = TokenAccess(open_access(environment.variables), check, log)
-    sessions = HostedSessions(manager, options, roots, idle_s=idle_s, connect=connect)
+    sessions = HostedSessions(manager, options, roots, idle_s=idle_s, connect=connect, is_valid=access.is_valid)
     server = HttpServer(Application(sessions, access, environment, base=check.base_path))
     try:
         await server.listen(listener, tls)

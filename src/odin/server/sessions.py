@@ -1,14 +1,15 @@
 """The sessions that a server gives to its clients: opened on the first request, unloaded when nobody uses them."""
 
 import asyncio
+import hashlib
 import os
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
-from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -34,9 +35,12 @@ from odin.host.stored_sessions import ProjectSessions
 from odin.host.workspace_sessions import WorkspaceSessions
 from odin.remote.protocol import TURN_OPS, Identity, NewSession, OpRequest, Receipt
 from odin.server.feed import Feed, Watcher, Writer
+from odin.server.guard import TooManyRequests
 from odin.session.log import read_header
 
 _MAX_RECEIPTS = 1000
+_MAX_OPEN = 100
+"""Sessions that are open at once for clients."""
 
 
 class OpConflict(OdinError):
@@ -78,9 +82,9 @@ class HostedSession:
     def touch(self) -> None:
         self.used_at = self._clock()
 
-    def join(self, who: Identity, writer: Writer, is_allowed: Callable[[], bool]) -> Watcher:
+    def join(self, who: Identity, writer: Writer, token: str) -> Watcher:
         """Return a new watcher of the feed, which must leave, too. While one may approve, the session can ask."""
-        watcher = self.feed.join(writer, is_allowed)
+        watcher = self.feed.join(writer, token)
         if who.right == "approve":
             self._approvers.add(watcher)
         self._update_answering()
@@ -100,10 +104,8 @@ class HostedSession:
         `is_same_run`: the client has sent it to this run of the server for the first time; None: it does not say.
         Raise OpConflict for an id that was used for another op, and for an op of an earlier run whose fate is unknown.
         """
-        from hashlib import sha256
-
         op = attribute(request.op, who.right, who.name)
-        content = sha256(msgspec.msgpack.encode((request.op, request.turn))).digest()
+        content = hashlib.sha256(msgspec.json.encode((request.op, request.turn))).digest()
         known = self._receipts.get(request.id)
         if known is not None:
             if known[0] != content:
@@ -115,8 +117,9 @@ class HostedSession:
             )
         task = asyncio.create_task(self._carry_out(op, request.turn, is_same_run))
         self._receipts[request.id] = content, task
-        while len(self._receipts) > _MAX_RECEIPTS and next(iter(self._receipts.values()))[1].done():
-            self._receipts.popitem(last=False)
+        if len(self._receipts) > _MAX_RECEIPTS:
+            done = (name for name, (_, carried_out) in self._receipts.items() if carried_out.done())
+            self._receipts.pop(next(done, request.id))
         return await asyncio.shield(task)
 
     async def _carry_out(self, op: Op, turn: str, is_same_run: bool | None) -> Receipt:
@@ -172,6 +175,7 @@ class HostedSessions:
         idle_s: float,
         answers: bool = True,
         connect: Connect | None = None,
+        is_valid: Callable[[str], bool] = lambda _: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._manager = manager
@@ -180,10 +184,11 @@ class HostedSessions:
         self._idle_s = idle_s
         self._answers = answers
         self._connect = connect
+        self._is_valid = is_valid
         self._clock = clock
         self._is_closed = False
         self._hosted: dict[str, HostedSession] = {}
-        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+        self._locks = weakref.WeakValueDictionary[str, asyncio.Lock]()
         self._sweeper = asyncio.create_task(self._unload_unused())
 
     async def get(self, session: str) -> HostedSession:
@@ -192,7 +197,7 @@ class HostedSessions:
         if self._is_closed:
             raise AgentShutdown
         if hosted is None or hosted.feed.is_over:
-            async with self._lock(session):
+            async with self._locks.setdefault(session, asyncio.Lock()):
                 hosted = self._hosted.get(session)
                 if hosted is not None and hosted.feed.is_over:
                     await self._hosted.pop(session).close()
@@ -202,10 +207,8 @@ class HostedSessions:
         hosted.touch()
         return hosted
 
-    def _lock(self, session: str) -> asyncio.Lock:
-        return self._locks.setdefault(session, asyncio.Lock())
-
     async def _open(self, session: str) -> SharedSessions:
+        await self._make_room()
         if self._manager.find(session) is not None:
             return self._share(self._options, self._manager.attach(session, answers=self._answers))
         log, cwd = self.locate(session)
@@ -223,7 +226,7 @@ class HostedSessions:
 
     async def _serve(self, sessions: SharedSessions) -> HostedSession:
         shot = await sessions.client.snapshot()
-        feed = Feed(sessions.client, shot.seq)
+        feed = Feed(sessions.client, shot.seq, is_valid=self._is_valid)
         hosted = HostedSession(shot.session, sessions, feed, self._clock, answers=self._answers)
         self._hosted[shot.session] = hosted
         return hosted
@@ -231,24 +234,27 @@ class HostedSessions:
     def locate(self, session: str) -> tuple[Path, str]:
         """Return the log and the folder of a stored session. Raise SessionNotFound unless it is below the roots."""
         log = make_workspace(self._options).store.find_log(session)
-        if log is None or not self._is_below((header := read_header(log)).cwd):
+        if log is None or not self.is_below((header := read_header(log)).cwd):
             raise SessionNotFound(f"There is no session {session} here.", "List the sessions to see which there are.")
         return log, header.cwd
 
-    def _is_below(self, folder: str) -> bool:
+    def is_below(self, folder: str) -> bool:
+        """True for a folder below the roots."""
         return any(contains(root, os.path.realpath(folder)) for root in self._roots)
 
     def list_all(self) -> tuple[SessionSummary, ...]:
         """Return the stored sessions of the projects below the roots, newest first. Reads files."""
         workspace = make_workspace(self._options)
         stored = ProjectSessions(workspace.store, workspace.environment, everywhere=True)
-        return tuple(item for item in stored.list_sessions() if self._is_below(item.cwd))
+        return tuple(item for item in stored.list_sessions() if self.is_below(item.cwd))
 
     async def create(self, asked: NewSession) -> str:
         """Start a session and return its id. Raise UsageError if its folder is not below the roots."""
-        cwd = os.path.realpath(os.path.join(self._roots[0], asked.cwd))  # noqa: PTH118
-        if not self._is_below(cwd):
-            raise UsageError(f"{cwd} is not below a folder of this server.", f"Use one in {', '.join(self._roots)}.")
+        cwd = "" if "\0" in asked.cwd else os.path.realpath(os.path.join(self._roots[0], asked.cwd))  # noqa: PTH118
+        if not self.is_below(cwd):
+            where = repr(asked.cwd)
+            raise UsageError(f"{where} is not below a folder of this server.", f"Use one in {', '.join(self._roots)}.")
+        await self._make_room()
         chosen = {name: value for name in ("role", "model", "permission_mode") if (value := getattr(asked, name))}
         options = replace(self._options, cwd=cwd, can_ask=self._answers)
         sessions = self._share(options, await self._manager.open(replace(options, **chosen)))
@@ -256,9 +262,25 @@ class HostedSessions:
 
     async def derive(self, session: str, switch: Callable[[SharedSessions], Awaitable[object]]) -> str:
         """Return the id of the session that a front end of this one would switch to. Both are open then."""
+        await self._make_room()
         other = (await self.get(session)).sessions.copy()
-        await switch(other)
-        return (await self._serve(other)).id
+        try:
+            await switch(other)
+            return (await self._serve(other)).id
+        except BaseException:
+            await other.client.close()
+            raise
+
+    async def _make_room(self) -> None:
+        """Close the session that was used longest ago if too many are open. Raise TooManyRequests if all are in use."""
+        if len(self._hosted) < _MAX_OPEN:
+            return
+        for session, hosted in sorted(self._hosted.items(), key=lambda item: item[1].used_at):
+            if not hosted.feed.watchers and not await hosted.is_busy():
+                self._hosted.pop(session, None)
+                await hosted.close()
+                return
+        raise TooManyRequests("sessions in use", 60)
 
     async def delete(self, session: str) -> None:
         """Delete a session of a project below the roots. Raise SessionBusy while it works, or has another client."""
@@ -282,7 +304,7 @@ class HostedSessions:
     async def _unload(self, session: str, hosted: HostedSession) -> None:
         is_unused = not hosted.feed.watchers and self._clock() - hosted.used_at > self._idle_s
         if hosted.feed.is_over or (is_unused and not await hosted.is_busy()):
-            async with self._lock(session):
+            async with self._locks.setdefault(session, asyncio.Lock()):
                 if hosted.feed.is_over or self._clock() - hosted.used_at > self._idle_s:
                     self._hosted.pop(session, None)
                     await hosted.close()

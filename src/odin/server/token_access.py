@@ -14,8 +14,11 @@ from odin.server.guard import ClientEvent, ClientLog, HostCheck, RequestLimit, T
 
 _REQUESTS_PER_MINUTE = 3000
 _BURST = 600
+_REFUSALS_LOGGED_PER_MINUTE = 60
 _CONNECTED_S = 600.0
 """A client that comes back after a longer pause is noted as connected again."""
+
+_MAX_SEEN = 1000
 
 
 class TokenAccess:
@@ -25,6 +28,7 @@ class TokenAccess:
         self._log = log
         self._limit = RequestLimit(_REQUESTS_PER_MINUTE, _BURST)
         self._refusals = RequestLimit(_REQUESTS_PER_MINUTE, _BURST)
+        self._logged = RequestLimit(_REFUSALS_LOGGED_PER_MINUTE, _REFUSALS_LOGGED_PER_MINUTE)
         self._seen: dict[tuple[str, str], float] = {}
 
     def check_origin(self, scope: Scope) -> None:
@@ -33,18 +37,23 @@ class TokenAccess:
 
     def identify(self, token: str, scope: Scope) -> tuple[str, Right]:
         address = get_address(scope)
-        record = self._store.find(token)
+        try:
+            record = self._store.find(token)
+        except OdinError as error:  # what is wrong with the file is for the user of this machine
+            raise Unauthorized("The server cannot tell who may use it.", "Run `odin pair --list` there.") from error
         if record is None:
             if wait := self._refusals.take(address):
                 raise TooManyRequests("requests", wait)
             raise Unauthorized("The token is not valid, or was revoked.", "Pair this client again: `odin pair`.")
         if wait := self._limit.take(record.id):
             raise TooManyRequests("requests", wait)
-        self._store.record_use(record, address)
+        asyncio.get_running_loop().run_in_executor(None, self._store.record_use, record, address)
         now = time.monotonic()
         if now - self._seen.get((record.id, address), float("-inf")) > _CONNECTED_S:
             self._log.write("connected", address, client=record.name, note=record.right)
         self._seen[record.id, address] = now
+        if len(self._seen) > _MAX_SEEN:
+            self._seen = {key: at for key, at in self._seen.items() if at > now - _CONNECTED_S}
         return record.name, record.right
 
     def is_valid(self, token: str) -> bool:
@@ -62,7 +71,12 @@ class TokenAccess:
         return Paired(token, record.name, record.right)
 
     def log(self, scope: Scope, name: str, status: int, what: str = "") -> None:
-        """Note refusals and ops. What only reads is not noted: a page asks all the time."""
+        """Note refusals and ops. What only reads is not noted: a page asks all the time.
+
+        Of those without a token not all are noted: they would fill the log, and the disk.
+        """
+        if not name and self._logged.take():
+            return
         event: ClientEvent = "refused" if status >= 400 else "op"
         if status >= 400 or what:
             method, path = scope["method"], scope["path"]

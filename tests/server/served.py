@@ -1,0 +1,105 @@
+"""A server as `odin serve` starts it, on a loopback port, with a scripted model and a token of each right."""
+
+import asyncio
+import io
+import json
+import os
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+
+from odin.config import Options
+from odin.config.paths import make_environment
+from odin.core.op import Op
+from odin.core.rights import RIGHTS, Right
+from odin.host.manager import SessionManager
+from odin.remote.protocol import OpRequest
+from odin.server.access import AccessStore
+from odin.server.application import Application
+from odin.server.guard import BindAddress, ClientLog, HostCheck
+from odin.server.http import HttpServer
+from odin.server.sessions import HostedSessions
+from odin.server.token_access import TokenAccess
+from odin.testing import ScriptedServer
+
+
+@dataclass
+class Served:
+    url: str
+    port: int
+    http: httpx2.AsyncClient
+    tokens: dict[Right, str]
+    store: AccessStore
+    sessions: HostedSessions
+    application: Application
+    log: Path
+    err: io.StringIO
+
+    async def ask(self, right: Right | str, method: str, path: str, body: Any = None, **more: Any) -> httpx2.Response:
+        """Send a request with the token of a right, or another one; "" for none."""
+        token = self.tokens.get(right, right)  # pyright: ignore[reportArgumentType]
+        headers = {**({"authorization": f"Bearer {token}"} if token else {}), **more.pop("headers", {})}
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        return await self.http.request(method, f"{self.url}{path}", content=content, headers=headers, **more)
+
+    async def submit(self, right: Right, session: str, op: Op, id: str = "") -> httpx2.Response:
+        body = msgspec.json.encode(OpRequest(id or os.urandom(4).hex(), op))
+        return await self.ask(right, "POST", f"/sessions/{session}/ops", body)
+
+    async def open(self) -> str:
+        return (await self.ask("approve", "POST", "/sessions", {})).json()["session"]
+
+    async def wait_until(self, session: str, *, idle: bool = True) -> dict[str, Any]:
+        """Return the snapshot once the session is idle, or asks something."""
+        async with asyncio.timeout(20):
+            while True:
+                shot = (await self.ask("view", "GET", f"/sessions/{session}/snapshot")).json()
+                if shot["messages"] and not shot["executing"] if idle else shot["interactions"]:
+                    return shot
+                await asyncio.sleep(0.01)
+
+    async def send_raw(self, data: bytes, *, timeout: float = 10) -> bytes:
+        """Send bytes on a connection of their own, and return what comes back until it ends."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(data)
+            writer.write_eof()
+            async with asyncio.timeout(timeout):
+                return await reader.read()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serve(
+    model: ScriptedServer, folder: Path, roots: Sequence[Path] = (), **limits: float
+) -> AsyncGenerator[Served]:
+    options = Options(env={**os.environ, **model.env("anthropic")}, cwd=str(folder))
+    environment = make_environment(options.env, options.cwd)
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    state, err = Path(environment.state_dir), io.StringIO()
+    store, log = AccessStore(state / "server"), state / "logs/server.log"
+    manager = SessionManager()
+    access = TokenAccess(store, HostCheck(BindAddress("127.0.0.1", port)), ClientLog(log, err))
+    served = [str(root) for root in roots or (folder,)]
+    sessions = HostedSessions(manager, options, served, idle_s=1000, is_valid=access.is_valid)
+    application = Application(sessions, access, environment)
+    server = HttpServer(application, **limits)
+    await server.listen(listener)
+    tokens = {right: store.create_token(f"may {right}", right) for right in RIGHTS}
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with httpx2.AsyncClient(timeout=20, limits=httpx2.Limits(max_connections=None)) as http:
+            yield Served(url, port, http, tokens, store, sessions, application, log, err)
+    finally:
+        server.stop_listening()
+        await sessions.close()
+        await server.close()
+        await manager.close(5)
