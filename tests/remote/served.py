@@ -95,12 +95,15 @@ async def serve(
     stalled_s: float = 60.0,
     options: Options | None = None,
     answers: bool = True,
+    return_s: float = 60.0,
     send_buffer: int = 0,
 ) -> AsyncGenerator[Served]:
     options = options or make_options(model, workspace)
     manager = SessionManager()
     given: dict[str, Any] = {} if clock is None else {"clock": clock}
-    sessions = HostedSessions(manager, options, (str(workspace),), idle_s=idle_s, answers=answers, **given)
+    sessions = HostedSessions(
+        manager, options, (str(workspace),), idle_s=idle_s, answers=answers, return_s=return_s, **given
+    )
     environment = make_environment(options.env, options.cwd, options.state_dir)
     server = HttpServer(Application(sessions, NamedAccess(), environment), stalled_s=stalled_s)
     listener = socket.create_server(("127.0.0.1", 0))

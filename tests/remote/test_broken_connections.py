@@ -249,7 +249,7 @@ async def test_an_unattended_session_asks_only_while_somebody_watches_who_may_an
     """Otherwise the one who looked in once would leave it waiting for ever."""
     with ScriptedServer(Model(workspace)) as server:
         options = replace(make_options(server, workspace), can_ask=False, headless=True)
-        async with serve(server, workspace, options=options, answers=False) as served:
+        async with serve(server, workspace, options=options, answers=False, return_s=0.0) as served:
             owner = await served.manager.open(options)
             session = owner.session.id
             watcher = Watcher(owner)

@@ -223,10 +223,13 @@ def test_the_attached_app_shows_the_reply_so_far_and_does_what_the_app_does(work
 
 
 def test_the_attached_app_says_that_the_session_was_closed(workspace: Path, home: Path) -> None:
-    with ScriptedServer([say("An old answer.")]) as server, hold(server, workspace, home) as (holder, session):
-        with emulator.open_terminal("attach", session, cwd=workspace, env=server.env("anthropic")) as app:
-            app.see("An old answer.")
-            leave(holder)
-            app.see(f"has closed session {session}.", f"`odin -r {session}`")
-            app.type("\x04")
-            app.wait_for_exit()
+    with (
+        ScriptedServer([say("An old answer.")]) as server,
+        hold(server, workspace, home) as (holder, session),
+        emulator.open_terminal("attach", session, cwd=workspace, env=server.env("anthropic")) as app,
+    ):
+        app.see("An old answer.")
+        leave(holder)
+        app.see(f"has closed session {session}.", f"`odin -r {session}`")
+        app.type("\x04")
+        app.wait_for_exit()

@@ -38,7 +38,7 @@ from odin.server.guard import TooManyRequests
 from odin.session.log import read_header
 
 _MAX_RECEIPTS = 1000
-_RETURN_S = 60.0
+RETURN_S = 60.0
 """How long a client that may approve can be away until the session counts as one in which nobody answers."""
 
 _MAX_OPEN = 100
@@ -66,10 +66,20 @@ Connect = Callable[[Path, str], Awaitable[SharedSessions]]
 
 
 class HostedSession:
-    """An open session with the events and receipts of its clients. With `answers` it asks also if nobody watches."""
+    """An open session with the events and receipts of its clients.
+
+    With `answers` it asks also if nobody watches, else for `return_s` seconds after the last one who may approve left.
+    """
 
     def __init__(
-        self, session: str, sessions: SharedSessions, feed: Feed, clock: Callable[[], float], *, answers: bool
+        self,
+        session: str,
+        sessions: SharedSessions,
+        feed: Feed,
+        clock: Callable[[], float],
+        *,
+        answers: bool,
+        return_s: float,
     ) -> None:
         self.id = session
         self.sessions = sessions
@@ -78,6 +88,7 @@ class HostedSession:
         self.used_at = clock()
         self._clock = clock
         self._answers = answers
+        self._return_s = return_s
         self._approvers = set[Watcher]()
         self._receipts: OrderedDict[str, tuple[bytes, asyncio.Task[Receipt]]] = OrderedDict()
 
@@ -95,7 +106,7 @@ class HostedSession:
     def leave(self, watcher: Watcher) -> None:
         """A connection that breaks is no answer: what waits for one goes on waiting for a while."""
         self.feed.leave(watcher)
-        asyncio.get_running_loop().call_later(_RETURN_S, self._retire, watcher)
+        asyncio.get_running_loop().call_later(self._return_s, self._retire, watcher)
 
     def _retire(self, watcher: Watcher) -> None:
         self._approvers.discard(watcher)
@@ -183,6 +194,7 @@ class HostedSessions:
         idle_s: float,
         answers: bool = True,
         connect: Connect | None = None,
+        return_s: float = RETURN_S,
         is_valid: Callable[[str], bool] = lambda _: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -192,6 +204,7 @@ class HostedSessions:
         self._idle_s = idle_s
         self._answers = answers
         self._connect = connect
+        self._return_s = return_s
         self._is_valid = is_valid
         self._clock = clock
         self._is_closed = False
@@ -238,7 +251,9 @@ class HostedSessions:
     async def _serve(self, sessions: SharedSessions) -> HostedSession:
         shot = await sessions.client.snapshot()
         feed = Feed(sessions.client, shot.seq, is_valid=self._is_valid)
-        hosted = HostedSession(shot.session, sessions, feed, self._clock, answers=self._answers)
+        hosted = HostedSession(
+            shot.session, sessions, feed, self._clock, answers=self._answers, return_s=self._return_s
+        )
         self._hosted[shot.session] = hosted
         return hosted
 

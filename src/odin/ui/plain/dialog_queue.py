@@ -37,6 +37,8 @@ class TerminalDialogs:
         self._is_open = False
         """False once the answer to `_shown` is on its way."""
         self._cancel_reason = ""
+        self.own_answers: set[str] = set()
+        """The requests that were answered here, and not in another front end."""
         self._task: asyncio.Task[None] | None = None
 
     def handle_event(self, envelope: Envelope) -> None:
@@ -96,10 +98,12 @@ class TerminalDialogs:
                 except OSError:
                     answer = Answer(ask.id, ask.default, "The terminal could not be used to ask.", by="nobody")
                 self._is_open = False
+                self.own_answers.add(ask.id)
                 try:
                     await self._client.submit(answer)
                 except OdinError as error:
                     self._is_open = True
+                    self.own_answers.discard(ask.id)
                     self._tty.write(f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n")
                 else:
                     return

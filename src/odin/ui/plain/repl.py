@@ -166,6 +166,7 @@ class _PlainRepl:
         self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
         self._line_stays = True
         self._ending = False
+        self._own_answers: set[str] = set()
         self._presented = ""
         self._execution = ""
         self._loop = asyncio.get_running_loop()
@@ -292,6 +293,7 @@ class _PlainRepl:
                 events = _resume_events(client.stream_events(after=-1), shot)
             self._sender.set_followed(client)
             dialogs = TerminalDialogs(client, self._keyboard, self._keyboard)
+            self._own_answers = dialogs.own_answers
             self._busy_agents.clear()
             async for envelope in events:
                 if isinstance(envelope.event, TurnStarted) and not envelope.agent:
@@ -339,7 +341,7 @@ class _PlainRepl:
                 self._commands.mode = mode
             case PlanAsked(path=path):
                 self._presented = path
-            case PlanAnswered(decision="approve_new_session", role=role):
+            case PlanAnswered(ask, decision="approve_new_session", role=role) if ask in self._own_answers:
                 self._execution = format_execution(self._presented, role)
             case _:
                 pass

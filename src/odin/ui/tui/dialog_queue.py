@@ -133,9 +133,12 @@ class DialogQueue:
         """Submit and return the error message, or ""."""
         if self._client is None:
             return "The session is closed."
+        if isinstance(op, Answer):
+            self._app.own_answers.add(op.id)
         try:
             await self._client.submit(op)
         except OdinError as error:
+            self._app.own_answers.discard(op.id)
             return error.describe()
         if isinstance(op, Answer) and self._dialog is not None and self._dialog.ask_id == op.id:
             self._dialog, self._closed_at = None, self._app.timing.clock()

@@ -61,6 +61,8 @@ class SessionApp(App[int], inherit_bindings=False):
         self.info: SessionInfo | None = None
         self.facts = SessionFacts()
         self.transcripts = TranscriptModels()
+        self.own_answers: set[str] = set()
+        """The requests that were answered in this app, and not in another front end."""
         self.agent = ""
         self.executing = False
         self.is_mode_chosen = mode is not None

@@ -93,7 +93,7 @@ class NavigationCommands(SessionObserver):
                     self._app.mode = mode
                 case PlanAsked(path=path):
                     self._presented = path
-                case PlanAnswered(decision="approve_new_session", role=role):
+                case PlanAnswered(ask, decision="approve_new_session", role=role) if ask in self._app.own_answers:
                     self._execution = format_execution(self._presented, role)
                 case TurnEnded() if self._execution:
                     rest, self._execution = self._execution, ""
