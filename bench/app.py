@@ -66,7 +66,7 @@ class App:
         os.close(self.fd)
 
 
-def _start_ms(home: Path, env: dict[str, str]) -> float:
+def start_ms(home: Path, env: dict[str, str]) -> float:
     """Time from start until the app shows a key that was typed before its first frame."""
     app = App(home, env)
     try:
@@ -120,12 +120,12 @@ def rows() -> list[Row]:
         folder.mkdir(parents=True)
         (folder / "odinconfig.json").write_text(json.dumps({"tui": {"bell": False}}))
         env = {**os.environ, **server.env("anthropic"), "HOME": name, "TERM": "xterm-256color"}
-        _start_ms(Path(name), env)
+        start_ms(Path(name), env)
         starts: list[float] = []
         floors: list[float] = []
         for _ in range(ROUNDS):
             floors.append(_floor_ms())
-            starts.append(_start_ms(Path(name), env))
+            starts.append(start_ms(Path(name), env))
         echoes = sorted(_echo_ms(Path(name), env))
     start, floor = statistics.median(starts), statistics.median(floors)
     return [

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app import App
+from app import App, start_ms
 from row import Row, table
 
 WATCHERS = 1_000
@@ -58,6 +58,8 @@ async def watch(port: int, session: str, *tokens: str) -> None:
         head = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
         request = f"GET /sessions/{session}/events HTTP/1.1\r\n{head}".encode()
         await loop.create_connection(lambda request=request: Watcher(request), "127.0.0.1", port)
+        while Watcher.opened < number - 50:  # a server ends connections that wait too long for their first request
+            await asyncio.sleep(0.01)
     while Watcher.opened < WATCHERS:
         await asyncio.sleep(0.05)
     Watcher.latencies.clear()
@@ -86,7 +88,7 @@ async def serve_events(home: str) -> dict[str, float]:
     client.session.is_kept = True
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     store = open_access(os.environ)
-    tokens = [store.create_token("watchers", "view") for _ in range(WATCHERS // 500 + 1)]
+    tokens = [store.create_token("watchers", "view") for _ in range(WATCHERS // 100)]
     port: int = listener.getsockname()[1]
     check = HostCheck(parse_bind("127.0.0.1", port))
     with Path(os.devnull).open("w") as null:
@@ -142,15 +144,18 @@ def rows() -> list[Row]:
             holder.until(b"answer from afar")
             session = next(Path(name, ".local/state/odin/sessions").glob("*/*/main.jsonl")).parent.name
             _attach_ms(Path(name), env, session, b"answer from afar")
-            attach = statistics.median(
-                _attach_ms(Path(name), env, session, b"answer from afar") for _ in range(ATTACH_ROUNDS)
-            )
+            starts: list[float] = []
+            attached: list[float] = []
+            for _ in range(ATTACH_ROUNDS):
+                starts.append(start_ms(Path(name), env))
+                attached.append(_attach_ms(Path(name), env, session, b"answer from afar"))
         finally:
             holder.close()
+    after = statistics.median(attached) - statistics.median(starts)
     watching = f"{WATCHERS:,} watchers, {EVENTS_A_S} events a second"
     return [
         Row(f"{watching}: 99th of 100 frames arrives in", found["p99"] * 1000, None, 100, "ms", False),
-        Row("attach to a session: start to its conversation on the screen", attach, None, 500, "ms", False),
+        Row("attach: the conversation is on the screen after the app", after, None, 500, "ms", False),
     ]
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from odin.app.workspace import make_workspace
 from odin.commands.command_line import (
     CLOSE_TIMEOUT_S,
     SHUTDOWN_TIMEOUT,
@@ -26,19 +25,18 @@ from odin.commands.command_line import (
 )
 from odin.config import Options, get_config_dir, get_current_folder, get_state_dir, load
 from odin.config.files import lock_file, parse_json_object, read_config_file, write_atomically
-from odin.config.paths import locate_socket
+from odin.config.paths import find_worktree_origin, locate_socket, make_environment
 from odin.core.client import Client
 from odin.core.errors import ConfigError, OdinError, SessionLocked, SessionNotFound, UsageError
 from odin.core.text import join_some
 from odin.core.tui_settings import TuiSettings
-from odin.host.manager import SessionManager
-from odin.host.stored_sessions import open_project_sessions
-from odin.host.workspace_sessions import WorkspaceSessions, open_workspace_sessions
-from odin.server.local import LocalListener
 from odin.session.lock import describe_lock_holder, get_lock_path, read_lock_holder
+from odin.session.store import SessionStore
 from odin.ui.terminal import is_dumb
 
 if TYPE_CHECKING:
+    from odin.host.manager import SessionManager
+    from odin.host.workspace_sessions import WorkspaceSessions
     from odin.remote.sessions import RemoteSessions
 
 
@@ -50,6 +48,8 @@ async def open_sessions(
     async with AsyncExitStack() as stack:
         sessions = await attach_if_open(options) if attach else None
         if sessions is None:
+            from odin.host.workspace_sessions import open_workspace_sessions
+
             manager = await stack.enter_async_context(_listen(options))
             sessions = await open_workspace_sessions(options, manager)
         try:
@@ -62,8 +62,11 @@ async def open_sessions(
 
 
 @asynccontextmanager
-async def _listen(options: Options) -> AsyncGenerator[SessionManager]:
-    """Give a manager whose sessions other processes can attach to."""
+async def _listen(options: Options) -> "AsyncGenerator[SessionManager]":
+    """Give a manager whose sessions other processes can attach to. Who attaches to another one loads none of this."""
+    from odin.host.manager import SessionManager
+    from odin.server.local import LocalListener
+
     manager = SessionManager()
     state = Path(options.state_dir or get_state_dir(options.env or os.environ))
     async with LocalListener(manager, options, state):
@@ -104,6 +107,13 @@ _OF_CLIENTS = {
 """The options that are the front end's, and not the session's."""
 
 
+def _open_store(options: Options) -> SessionStore:
+    """Return the sessions of the project, as `make_workspace` does."""
+    environment = make_environment(options.env, options.cwd, options.state_dir)
+    config = load(environment.cwd, environment.variables, trust=options.trust)
+    return SessionStore(environment.state_dir, find_worktree_origin(config.root, environment.state_dir))
+
+
 async def attach_if_open(options: Options) -> "RemoteSessions | None":
     """Attach to the session that these options resume, if another process has it open and listens; else return None.
 
@@ -111,7 +121,7 @@ async def attach_if_open(options: Options) -> "RemoteSessions | None":
     """
     if options.fork or not (options.resume or options.continue_last):
         return None
-    store = make_workspace(options).store
+    store = _open_store(options)
     session = await asyncio.to_thread(store.find, options.resume) if options.resume else store.find_latest()
     log = store.find_log(session)
     attached = None if log is None else await attach_to_holder(log, session)
@@ -223,9 +233,9 @@ async def _run_plain(connect: Connect, settings: TuiSettings) -> int:
 
 async def _open_local(name: str) -> "RemoteSessions":
     """Attach to a session that another process has open. Raise SessionNotFound if none has."""
-    stored = open_project_sessions()
-    session = await asyncio.to_thread(stored.find, name)
-    log = stored.store.find_log(session)
+    store = _open_store(Options())
+    session = await asyncio.to_thread(store.find, name)
+    log = store.find_log(session)
     attached = None if log is None else await attach_to_holder(log, session)
     if attached is None and log is not None and (holder := describe_lock_holder(log)):
         raise SessionLocked(
