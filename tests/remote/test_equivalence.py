@@ -15,18 +15,22 @@ import msgspec
 import pytest
 
 from odin.core.event import Envelope, TitleSet
+from odin.core.op import Answer, Interrupt, Op, Prompt
 from odin.host.manager import SessionManager
 from odin.host.workspace_sessions import open_workspace_sessions
 from odin.session.log import LOG_NAME, read_log
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, say
 from odin.testing.script import get_content_text
 from odin.ui.tui.dialogs.interaction import InteractionDialog
+from redis import Redis
+from tests.redis.conftest import module_server, read_stream
+from tests.redis.test_commands import Sender
 from tests.remote.served import make_options, serve, until
 from tests.remote.test_remote_client import share
 from tests.tui.conftest import Stage, paint_on_demand, run_app, use_utc, wait_for_idle_app
 from tests.ui.test_jsonl import Program, connect
 
-__all__ = ["paint_on_demand", "use_utc", "wait_for_idle_app"]
+__all__ = ["module_server", "paint_on_demand", "use_utc", "wait_for_idle_app"]
 
 QUESTION = {"header": "Way", "text": "Which way?", "options": [{"label": "left"}, {"label": "right"}]}
 REPLIES: dict[str, Callable[[Path], Turn]] = {
@@ -205,7 +209,73 @@ async def drive_http(model: ScriptedServer, workspace: Path, session: str) -> As
         await asyncio.gather(task, return_exceptions=True)
 
 
-DRIVERS = {"app": drive_app, "attached app": drive_attached_app, "JSON lines": drive_json_lines, "HTTP": drive_http}
+class RedisDriver:
+    """Commands in a Redis stream; requests come from the stream of events, text from the live channel."""
+
+    def __init__(self, redis: Any, key: str) -> None:
+        self._sender = Sender(redis, key)
+        self._redis = redis
+        self._key = key
+        self._live = redis.pubsub()
+        self._live.subscribe(f"{key}:live")
+        self._text = ""
+        self._answered = 0
+
+    async def _submit(self, op: Op) -> None:
+        assert (await self._sender.send(op))["status"] == "ok"
+
+    async def send_prompt(self, text: str) -> None:
+        await self._submit(Prompt(os.urandom(6).hex(), text))
+
+    async def answer(self, label: str = "") -> None:
+        def find() -> list[dict[str, Any]]:
+            events = [one["event"] for one in read_stream(self._redis, self._key)]
+            return [event for event in events if event["type"].endswith("Asked")][self._answered :]
+
+        asked = (await until(find))[0]
+        self._answered += 1
+        given = (
+            Answer(asked["ask_id"], "answer", answers=((label,),)) if label else Answer(asked["ask_id"], "allow_once")
+        )
+        await self._submit(given)
+
+    async def interrupt(self) -> None:
+        await self._submit(Interrupt())
+
+    async def see(self, text: str) -> None:
+        def read() -> bool:
+            while (message := self._live.get_message(timeout=0.0)) is not None:
+                if message["type"] == "message":
+                    event = json.loads(message["data"])["event"]
+                    self._text += event["text"] if event["type"] == "TextStreamed" else ""
+            return text in self._text
+
+        await until(read)
+
+    def close(self) -> None:
+        self._live.close()
+
+
+@asynccontextmanager
+async def drive_redis(model: ScriptedServer, workspace: Path, session: str) -> AsyncGenerator[Driver]:
+    url = json.loads((Path(os.environ["HOME"]) / ".config/odin/odinconfig.json").read_text())["redis"]["url"]
+    client = await SessionManager().open(make_options(model, workspace, resume=session))
+    redis: Any = Redis(unix_socket_path=url.removeprefix("unix://"), decode_responses=True, protocol=2)
+    with redis:
+        await until(lambda: any(one["cmd"] == "xread" for one in redis.client_list()))
+        driver = RedisDriver(redis, f"odin:{client.session.id}")
+        yield driver
+        driver.close()
+    await client.close()
+
+
+DRIVERS = {
+    "app": drive_app,
+    "attached app": drive_attached_app,
+    "JSON lines": drive_json_lines,
+    "HTTP": drive_http,
+    "Redis": drive_redis,
+}
 
 
 async def work(name: str, folder: Path, home: Path) -> tuple[list[Any], list[Any]]:
@@ -299,7 +369,15 @@ class Comparable:
 
 
 @pytest.mark.parametrize("name", [name for name in DRIVERS if name != "app"])
-async def test_the_same_work_gives_the_same_log_and_the_same_requests(name: str, tmp_path: Path, home: Path) -> None:
+async def test_the_same_work_gives_the_same_log_and_the_same_requests(
+    name: str, tmp_path: Path, home: Path, request: pytest.FixtureRequest
+) -> None:
+    if name == "Redis":
+        # Also for the app: the settings are in the log.
+        url = request.getfixturevalue("module_server").url
+        folder = home / ".config/odin"
+        folder.mkdir(parents=True)
+        (folder / "odinconfig.json").write_text(json.dumps({"redis": {"url": url, "accept": "approve"}}))
     expected, other = await work("app", tmp_path, home), await work(name, tmp_path, home)
     for mine, theirs in zip(expected, other, strict=True):
         assert [json.dumps(one, sort_keys=True) for one in theirs] == [json.dumps(one, sort_keys=True) for one in mine]
