@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.op import Interrupt
+from odin.core.op import Answer, Interrupt
 from odin.testing import call, say
 from odin.ui.tui.dialogs.dialog import RequestDialog
 from odin.ui.tui.dialogs.interaction import InteractionDialog
@@ -91,6 +91,19 @@ async def test_s_carries_out_the_plan_in_a_new_session(open_app: OpenApp) -> Non
         assert "The user approved this plan (.odin/plans/plan-001.md). Carry it out." in sent
         assert "Rename **it**" in sent
         assert "Plan it." not in sent
+
+
+async def test_a_plan_that_another_client_approves_is_carried_out_there(open_app: OpenApp) -> None:
+    """Two front ends of one session must not both start the work."""
+    async with open_app([handoff_call(), say("Done.")]) as stage:
+        await open_plan_dialog(stage)
+        first = stage.app.info.session if stage.app.info else ""
+        asked = (await stage.app.client.snapshot()).interactions[0]
+        assert await stage.app.client.submit(Answer(asked.id, "approve_new_session", client="phone"))
+        await stage.shows("This was answered from phone.")
+        await stage.idle()
+        assert stage.app.info is not None and stage.app.info.session == first
+        assert len(stage.server.requests) == 1
 
 
 async def test_execute_with_an_unknown_plan_stays_in_the_session(open_app: OpenApp) -> None:
