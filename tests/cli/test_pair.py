@@ -44,7 +44,8 @@ def test_a_code_without_a_terminal(run_here: RunHere, store: AccessStore) -> Non
         f"Code     {text}\n"
         "Valid    1 h, for one client\n"
         "Allows   to read sessions and to send prompts, but not to approve anything\n"
-        f"Open     {URL}/#{text}\n"
+        f"Attach   odin attach {URL} --code {text}\n"
+        f"Link     {URL}/#{text}\n"
     )
     found = store.find(store.redeem(text, "browser", "10.0.0.1"))
     assert found is not None
@@ -52,9 +53,9 @@ def test_a_code_without_a_terminal(run_here: RunHere, store: AccessStore) -> Non
 
 
 def test_the_url_is_that_of_the_last_server(run_here: RunHere, store: AccessStore) -> None:
-    assert run_here("pair")[1].splitlines()[3] == "Enter it on the page of `odin serve`"
+    assert run_here("pair")[1].splitlines()[3].startswith("Attach   odin attach URL --code ")
     store.record_url("http://127.0.0.1:8000")
-    assert run_here("pair")[1].splitlines()[3].startswith("Open     http://127.0.0.1:8000/#")
+    assert run_here("pair")[1].splitlines()[4].startswith("Link     http://127.0.0.1:8000/#")
     assert json.loads(run_here("pair", "--json", "--url", URL)[1])["url"].startswith(f"{URL}/#")
 
 

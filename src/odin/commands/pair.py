@@ -61,7 +61,8 @@ def print_pairing(code: PairingCode, url: str, out: TextIO) -> int:
     link, record = _make_link(code, url), code.record
     valid = format_seconds(round(record.expires - record.created)).removesuffix(" 0 min").removesuffix(" 0 s")
     rows = [("Code", code.text), ("Valid", f"{valid}, for one client"), ("Allows", _ALLOWED[record.right])]
-    rows.append(("Open", link) if link else ("Enter it", "on the page of `odin serve`"))
+    rows.append(("Attach", f"odin attach {url or 'URL'} --code {code.text}"))
+    rows += [("Link", link)] if link else []
     text = "".join(f"{name:<9}{value}\n" for name, value in rows)
     out.write(f"{_draw_link(link, out) if link else ''}{text}")
     out.flush()
