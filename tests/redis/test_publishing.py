@@ -14,7 +14,7 @@ from odin.core.client import Snapshot
 from odin.core.event import Envelope, TurnEnded
 from odin.core.op import SetTitle
 from odin.policy.secrets import Redactor
-from odin.redis.encoding import EntryEncoder, StreamEntry
+from odin.redis.entry import EntryEncoder, StreamEntry
 from odin.testing import Turn, call, say
 
 from .conftest import FAST, Publish, PublishedSession, RedisServer, read_channel, read_last_id, read_stream, wait_until

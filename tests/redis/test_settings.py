@@ -18,7 +18,7 @@ from odin.config import load
 from odin.config.auth import store_key
 from odin.config.paths import make_environment
 from odin.core.errors import ConfigError
-from odin.host.publishing import read_redis_settings
+from odin.host.publisher import read_redis_settings
 from odin.testing import say
 from redis import Redis
 from tests.conftest import Run

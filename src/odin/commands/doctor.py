@@ -287,7 +287,7 @@ class _Checkup:
 
     async def _check_redis(self, config: Config) -> None:
         """Write to the Redis server as a session would."""
-        from odin.host.publishing import probe_redis, read_redis_settings
+        from odin.host.publisher import probe_redis, read_redis_settings
 
         settings = read_redis_settings(config, make_environment(self._env, self._cwd))
         place, problem, version = settings.parse_url().place, "", ""

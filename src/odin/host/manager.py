@@ -73,7 +73,7 @@ class SessionManager:
         self._sessions[session.log] = session
         session.on_closed = lambda: self._sessions.pop(session.log, None)
         if workspace.config.redis.url:
-            from odin.host.publishing import publish_session
+            from odin.host.publisher import publish_session
 
             publish_session(session, workspace)
 

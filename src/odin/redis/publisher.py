@@ -26,7 +26,7 @@ from odin.core.event import Envelope
 from odin.core.policy import SessionRedactor
 from odin.core.rights import Right
 from odin.core.timing import Timing
-from odin.redis.encoding import EntryEncoder, StreamEntry
+from odin.redis.entry import EntryEncoder, StreamEntry
 from odin.redis.settings import RedisSettings
 
 if TYPE_CHECKING:
