@@ -77,7 +77,13 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
     ]
     by_hand = {"CONFIG/odinconfig.json", "CONFIG/models.json", "CONFIG/commands/NAME.md", "CONFIG/checks.json"}
     beside = {"STATE/worktrees/PROJECT/NAME/", "STATE/worktrees/PROJECT/.removed/*", "STATE/sessions/PROJECT/*.lock"}
-    beside |= {"STATE/model-choices.json", "CACHE/model-catalog.json", "STATE/memory/PROJECT/*"}
+    beside |= {
+        "STATE/run/*",
+        "CONFIG/servers.json",
+        "STATE/model-choices.json",
+        "CACHE/model-catalog.json",
+        "STATE/memory/PROJECT/*",
+    }
     beside |= {"STATE/scratch/*", "STATE/servers/NAME/", "STATE/said.json", "STATE/logs/server.log", "CACHE/servers/*"}
     by_hand |= {"CONFIG/memory/*", "CONFIG/skills/NAME/", "CONFIG/plugins.json"}
     assert set(not_created) <= by_hand | beside

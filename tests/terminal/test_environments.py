@@ -141,7 +141,7 @@ def test_two_processes_share_a_project_but_not_a_session(workspace: Path) -> Non
             two.type("\x04")
             two.assert_exit_code(0)
             two.assert_restored()
-            with open_terminal("-c", cwd=workspace, env=env) as again:
+            with open_terminal("-c", "--no-attach", cwd=workspace, env=env) as again:
                 again.see("Second here.")
                 again.type("\x04")
                 again.assert_exit_code(0)
@@ -151,7 +151,7 @@ def test_two_processes_share_a_project_but_not_a_session(workspace: Path) -> Non
             assert number
         with open_terminal("--resume", number[1], cwd=workspace, env=env) as holder:
             holder.see("First here.")
-            with open_terminal("--resume", number[1], cwd=workspace, env=env) as late:
+            with open_terminal("--resume", number[1], "--no-attach", cwd=workspace, env=env) as late:
                 late.see("already open in another process")
                 late.assert_exit_code(1, 75)
                 late.assert_restored()

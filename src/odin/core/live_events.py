@@ -54,9 +54,10 @@ class LiveEvents:
         self._replies = defaultdict[str, list[_Part]](list)
         self._newest: dict[tuple[str, ...], Envelope] = {}
 
-    def list_current(self) -> list[Envelope]:
-        """Return transient events that have the same effect as all since the last final reply."""
-        return [*self._newest.values(), *(part.make_envelope() for parts in self._replies.values() for part in parts)]
+    def list_current(self, seq: int) -> list[Envelope]:
+        """Return transient events that have the same effect as all since the last final reply, after event `seq`."""
+        parts = (part.make_envelope() for parts in self._replies.values() for part in parts)
+        return [replace(envelope, seq=seq) for envelope in (*self._newest.values(), *parts)]
 
     def list_writing_agents(self) -> list[str]:
         """Return the agents whose reply streams."""

@@ -331,7 +331,7 @@ class LocalClient:
     def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
         live = self._subscribe(durable=True, size=1024, whole=after is not None)
         seq = self._recorder.state.seq
-        now = self._recorder.bus.live.list_current()
+        now = self._recorder.bus.live.list_current(seq)
         if after is None or (after >= seq and not now):
             return live
         past = self._deps.surroundings.read_past() if after < seq else iter(())

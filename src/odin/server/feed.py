@@ -197,7 +197,7 @@ class Feed:
         """
         self._cut()
         watcher.position = self._first + len(self._frames)
-        last, now = self.last_seq, b"".join(map(encode_envelope, self._live.list_current()))
+        last, now = self.last_seq, b"".join(map(encode_envelope, self._live.list_current(self.last_seq)))
         yield encode_notice("open", seq=last)
         if after is not None and after < last:
             async for data in self._replay(after, last):
