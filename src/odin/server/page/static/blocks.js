@@ -31,11 +31,11 @@ const describeBlock = (block) => ({
 function Head({ block, session, mark, tone = '', name, about, status, isFoldable = true, children }) {
   const isFolded = session.isFolded(block);
   const words = html`<span class=${`mark ${tone}`} aria-hidden="true">${mark}</span>
-    <span class="what"><b dir="auto">${name}</b>${about ? html` <span class="about" dir="auto">${about}</span>` : ''}</span>
+    <span class="what"><b>${name}</b>${about ? html` <span class="about" dir="auto">${about}</span>` : ''}</span>
     <span class="status">${status}</span>`;
   return html`<div class="head">
     ${isFoldable
-      ? html`<button type="button" class="fold" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>${words}</button>`
+      ? html`<button class="fold" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>${words}</button>`
       : html`<div class="fold">${words}</div>`}
     ${children}
   </div>`;
@@ -46,13 +46,13 @@ export function Output({ text, isWhole = false, fromEnd = false, lines = SHORT_L
   const [isOpen, setOpen] = useState(isWhole);
   const rows = text.replace(/\n+$/, '').split('\n');
   const left = rows.length - lines;
-  if (isOpen || left <= 2) return html`<pre class="output" dir="auto" tabindex=${rows.length > 40 ? 0 : undefined}>${rows.join('\n')}</pre>`;
-  const more = html`<button type="button" class="more" onClick=${() => setOpen(true)}>… ${plural(left, fromEnd ? 'earlier line' : 'more line')}</button>`;
-  const shown = html`<pre class="output" dir="auto">${(fromEnd ? rows.slice(-lines) : rows.slice(0, lines)).join('\n')}</pre>`;
+  if (isOpen || left <= 2) return html`<pre class="output" tabindex=${rows.length > 40 ? 0 : undefined}>${rows.join('\n')}</pre>`;
+  const more = html`<button class="more" onClick=${() => setOpen(true)}>… ${plural(left, fromEnd ? 'earlier line' : 'more line')}</button>`;
+  const shown = html`<pre class="output">${(fromEnd ? rows.slice(-lines) : rows.slice(0, lines)).join('\n')}</pre>`;
   return fromEnd ? [more, shown] : [shown, more];
 }
 
-export const Tail = ({ lines }) => (lines?.length ? html`<pre class="output tail" dir="auto">${lines.join('\n')}</pre>` : null);
+export const Tail = ({ lines }) => (lines?.length ? html`<pre class="output tail">${lines.join('\n')}</pre>` : null);
 
 function BlockImage({ session, block, index, image }) {
   const [url, setUrl] = useState('');
@@ -89,9 +89,9 @@ function PromptBlock({ block, session }) {
     ? [...rows.slice(0, 5), `[… ${plural(rows.length - 10, 'more line')} …]`, ...rows.slice(-5)].join('\n').slice(0, 3000)
     : `${text.slice(0, 900)} [… ${plural(text.length - 1200, 'more character')} …] ${text.slice(-300)}`;
   return html`<div class=${block.is_mail ? 'words mail' : 'words'}>
-      <span class="mark" aria-hidden="true">${block.is_mail ? '←' : '›'}</span><p dir="auto">${shown}</p>
+      <span class="mark" aria-hidden="true">${block.is_mail ? '←' : '›'}</span><p>${shown}</p>
     </div>
-    ${isLong ? html`<button type="button" class="more" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>${isFolded ? 'Show all' : 'Show less'}</button>` : null}
+    ${isLong ? html`<button class="more" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>${isFolded ? 'Show all' : 'Show less'}</button>` : null}
     ${remark ? html`<div class="remark">${remark}</div>` : null}
     <${Images} ...${{ session, block }} />`;
 }
@@ -102,7 +102,7 @@ function ReasoningBlock({ block, session }) {
   const took = block.seconds;
   const words = block.live ? html`Thinking… <${Elapsed} since=${block.ts} />`
     : !(took > 0) ? 'Thought' : took < 1 ? 'Thought for less than a second' : `Thought for ${seconds(Math.round(took))}`;
-  return html`<button type="button" class="fold dim" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>
+  return html`<button class="fold dim" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>
       <span class="mark" aria-hidden="true">${isFolded ? '▸' : '▾'}</span> <span>${words}</span></button>
     ${isFolded ? null : html`<div class="thought" dir="auto">${
       block.live && text.length > LIVE_CHARS ? `…${text.slice(-LIVE_CHARS)}` : text || '(no text)'}</div>`}`;
@@ -165,7 +165,7 @@ function CallBody({ block, session, isWhole }) {
 function Arguments({ args }) {
   return html`<dl class="args">${Object.entries(args ?? {}).map(([name, value]) => {
     const text = typeof value === 'string' ? value : JSON.stringify(value);
-    return html`<div key=${name}><dt dir="auto">${name}</dt><dd dir="auto"><${Output} text=${text} lines=${3} /></dd></div>`;
+    return html`<div key=${name}><dt>${name}</dt><dd><${Output} text=${text} lines=${3} /></dd></div>`;
   })}</dl>`;
 }
 
@@ -220,7 +220,7 @@ function NoticeBlock({ block }) {
 
 function SummaryBlock({ block, session }) {
   const isFolded = session.isFolded(block);
-  return html`<button type="button" class="fold dim" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>
+  return html`<button class="fold dim" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>
       <span class="mark" aria-hidden="true">${isFolded ? '▸' : '▾'}</span>
       <span>Conversation compacted: ${count(block.tokens_before)} → ${count(block.tokens_after)} tokens</span></button>
     ${isFolded ? null : html`<div class="body"><${MarkdownText} text=${block.text} /></div>`}`;
