@@ -15,7 +15,7 @@ from odin.core.op import Redo
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand, find_slash_command
 from odin.core.text import suggest_similar
 from odin.remote.connection import Connection
-from odin.remote.protocol import ENDPOINTS, ApiEndpoint, CommandRequest, CommandAnswer
+from odin.remote.protocol import ENDPOINTS, ApiEndpoint, CommandAnswer, CommandRequest
 from odin.remote.sessions import RemoteSessions
 from odin.ui.plain.commands import PlainCommands
 from odin.ui.slash_commands.sessions import parse_force, parse_rewind
