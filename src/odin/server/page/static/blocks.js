@@ -10,7 +10,6 @@ import { Markdown, MarkdownText } from './markdown.js';
 const SHORT_LINES = 12;
 const LIVE_CHARS = 4_000;
 const STATE_MARKS = { writing: '·', queued: '○', asking: '?', running: '◐', success: '✓', error: '✗', cancelled: '–', denied: '⊘', discarded: '–' };
-export const AGENT_WORDS = { running: 'working', waiting_main: 'waits for main', waiting_descendant: 'waits for its agents', completed: 'completed', failed: 'failed', cancelled: 'cancelled', idle: 'idle' };
 
 export function Block({ session, keyName }) {
   useEvents(session, `block:${keyName}`);
@@ -178,14 +177,13 @@ function CommandBlock({ block, session }) {
 
 function AgentBlock({ block, session }) {
   const isFolded = session.isFolded(block);
-  const isGood = block.task_id ? block.state === 'completed' : block.reason === 'end_turn';
   const isEnded = Boolean(block.reason) && !(block.task_id && !['completed', 'failed', 'cancelled'].includes(block.state));
   const isAsking = !block.reason && block.state === 'waiting_main';
-  const [mark, tone] = isEnded ? (isGood ? ['✓', 'good'] : ['✗', 'bad']) : isAsking ? ['?', 'warn'] : block.reason ? ['•', ''] : ['◐', 'accent'];
+  const [mark, tone] = isEnded ? (block.is_good ? ['✓', 'good'] : ['✗', 'bad']) : isAsking ? ['?', 'warn'] : block.reason ? ['•', ''] : ['◐', 'accent'];
   const rest = join(block.calls && plural(block.calls, 'call'), block.denied && `${block.denied} denied`,
     !block.key.startsWith(`${block.type}-`) && block.type, block.model && modelName(block.model));
   const took = block.reason ? duration(block.ended - block.ts) : html`<${Elapsed} since=${block.ts} isOn=${!block.reason} />`;
-  const status = html`${block.state_text || AGENT_WORDS[block.state] || block.state} ${took}${rest ? ` · ${rest}` : ''}`;
+  const status = html`${block.state_text} ${took}${rest ? ` · ${rest}` : ''}`;
   const task = block.description || block.task;
   return html`<${Head} ...${{ block, session, mark, tone, status }} name=${block.key} about=${task}>
       ${session.isShared ? null : html`<a class="open" href=${`#/s/${session.id}/${encodeURIComponent(block.key)}`} aria-label=${`Open the transcript of ${block.key}`}>Open</a>`}
@@ -201,12 +199,8 @@ function AgentBlock({ block, session }) {
 function ProcessBlock({ block, session }) {
   const isFolded = session.isFolded(block);
   const isBad = ['failed', 'timed_out'].includes(block.status);
-  const took = block.ended ? duration(block.ended - block.ts) : '';
-  const state = block.state_text || (block.status
-    ? join(`${block.status.replace('_', ' ')}${block.status === 'failed' ? ` with exit code ${block.code}` : ''}`, took)
-    : Object.values(block.urls ?? {}).filter(Boolean).join(' · ') || 'running in the background');
   return html`<${Head} ...${{ block, session }} mark=${isBad ? '✗' : block.status ? '■' : '▶'} tone=${isBad ? 'bad' : block.status ? '' : 'accent'}
-      name=${block.key} about=${block.description || block.command} status=${state} />
+      name=${block.key} about=${block.description || block.command} status=${block.state_text} />
     ${isFolded ? null : html`<div class="body">
       ${block.description ? html`<div class="remark" dir="auto">${block.command}</div>` : null}
       ${block.output?.trim() ? html`<${Output} text=${block.output} fromEnd=${!block.status} />` : null}
@@ -226,18 +220,12 @@ function SummaryBlock({ block, session }) {
     ${isFolded ? null : html`<div class="body"><${MarkdownText} text=${block.text} /></div>`}`;
 }
 
-const REASONS = {
-  interrupted: '– interrupted', aborted: 'stopped', max_turns: 'stopped: step limit reached', error_max_budget_usd: 'stopped: budget used up',
-  error_max_structured_output_retries: 'failed: the answer does not match the JSON schema', max_tokens: 'stopped: the answer was too long',
-  loop_detected: 'stopped: it repeated itself', error: 'failed', end_turn: '',
-};
-
 function EndBlock({ block }) {
   if (block.error && block.reason !== 'interrupted') {
     return html`<div class="line bad"><span class="mark" aria-hidden="true">✗</span><span dir="auto">${block.error}</span></div>
       ${block.hint || block.next_step ? html`<div class="remark" dir="auto">${[block.hint, block.next_step].filter(Boolean).join(' ')}</div>` : null}`;
   }
-  const reason = block.reason_text ?? REASONS[block.reason] ?? block.reason.replaceAll('_', ' ');
+  const reason = block.reason_text;
   const words = join(reason, block.duration_ms >= 1000 && duration(block.duration_ms / 1000), block.cost_usd > 0 && usd(block.cost_usd));
   return words ? html`<div class=${`line ${reason ? 'warn' : 'dim'}`}><span>${words}</span></div>` : null;
 }

@@ -78,11 +78,8 @@ export function Composer({ screen, controls }) {
     }
     if (!words && !images.length) return;
     if (past.current.list && words) past.current.list = [words, ...past.current.list.filter((one) => one !== words)];
-    if (words.startsWith('/') && !isSteering && await screen.run(words)) {
-      clear();
-      return;
-    }
     clear();
+    if (words.startsWith('/') && !isSteering && await screen.run(words)) return;
     screen.transcript.current?.toEnd();
     try {
       if (words.startsWith('!') && words.length > 1) {

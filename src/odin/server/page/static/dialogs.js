@@ -26,7 +26,13 @@ function dropToast(id) {
 
 export function Toasts() {
   useEvents(ui, 'toasts');
-  return html`<div class="toasts" role="status" aria-live="polite" aria-label="Messages">${toasts.map(({ id, text, level }) => html`
+  const node = useRef(null);
+  // In the top layer, so that a dialog does not cover them.
+  useLayoutEffect(() => {
+    node.current.hidePopover?.();
+    if (toasts.length) node.current.showPopover?.();
+  }, [toasts]);
+  return html`<div class="toasts" ref=${node} popover="manual" role="status" aria-live="polite" aria-label="Messages">${toasts.map(({ id, text, level }) => html`
     <div key=${id} class="toast" data-level=${level}><span dir="auto">${text}</span>
       <button aria-label="Dismiss" onClick=${() => dropToast(id)}>✕</button></div>`)}</div>`;
 }

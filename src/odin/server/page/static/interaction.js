@@ -40,6 +40,8 @@ export function InteractionView({ screen, ask: original, total }) {
     return () => { if (panel.current?.contains(document.activeElement)) setTimeout(screen.write); };
   }, []);
 
+  useEffect(() => { body.current.scrollTop = 0; }, [step.name]);
+
   const give = async (answer, note = '') => {
     setBusy(true);
     setMessage('');

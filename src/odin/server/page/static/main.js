@@ -203,7 +203,7 @@ function useNotifications(session) {
     const notify = (title, body) => {
       if (!document.hidden || load('notify') !== 'on' || globalThis.Notification?.permission !== 'granted') return;
       try {
-        const note = new Notification(title, { body: body.slice(0, 200), tag: session.id, icon: new URL('icon-192.png', import.meta.url).href });
+        const note = new Notification(title, { body: body.slice(0, 200), tag: session.id, icon: new URL('icon-512.png', import.meta.url).href });
         note.onclick = () => { focus(); note.close(); };
       } catch {
         // Some phones only show the notifications of a service worker.
@@ -249,4 +249,6 @@ function fitKeyboard() {
 }
 
 fitKeyboard();
-render(html`<${Page} />`, document.getElementById('app'));
+const root = document.getElementById('app');
+root.replaceChildren();
+render(html`<${Page} />`, root);

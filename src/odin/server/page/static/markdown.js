@@ -97,7 +97,7 @@ export function MarkdownText({ text, live = false, parsed }) {
   for (let at = 0; at < markdown.done.length; at += GROUP) {
     groups.push(html`<${Finished} key=${at} blocks=${markdown.done.slice(at, at + GROUP)} />`);
   }
-  return html`<div class="markdown" dir="auto">${groups}<${Fragment} key="open">${markdown.open.map(renderBlock)}<//></div>`;
+  return html`<div class="markdown" dir="auto">${groups}<${Fragment} key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}<//></div>`;
 }
 
 class Finished extends Component {
@@ -112,7 +112,7 @@ class Finished extends Component {
 
 function renderBlock(block) {
   switch (block.type) {
-    case 'heading': return html`<div class="heading" role="heading" aria-level=${Math.min(block.depth + 2, 6)} data-depth=${block.depth} dir="auto">${renderInline(block.text)}</div>`;
+    case 'heading': return html`<div class="heading" role="heading" aria-level=${Math.max(block.depth, 2)} data-depth=${block.depth} dir="auto">${renderInline(block.text)}</div>`;
     case 'paragraph': return html`<p>${renderInline(block.text)}</p>`;
     case 'code': return html`<${CodeBlock} ...${block} />`;
     case 'hr': return html`<hr />`;
@@ -154,15 +154,16 @@ function renderPart(part) {
 
 // --- code ---
 
-const CHUNK = 12_000;
+const CHUNK = 4_000;
+const MOST_COLORED = 60_000;
 
 class Chunk extends Component {
-  shouldComponentUpdate({ text, lang }) {
-    return text !== this.props.text || lang !== this.props.lang;
+  shouldComponentUpdate({ text, isColored }) {
+    return text !== this.props.text || isColored !== this.props.isColored;
   }
 
-  render({ text, lang }) {
-    return html`<span class="chunk">${text.length <= CHUNK * 2 ? highlight(text, lang) : text}</span>`;
+  render({ text, lang, isColored }) {
+    return html`<span class="chunk">${isColored ? highlight(text, lang) : text}</span>`;
   }
 }
 
@@ -178,7 +179,8 @@ function* splitCode(text) {
   yield text.slice(at);
 }
 
-function CodeBlock({ text, lang }) {
+function CodeBlock({ text, lang, isLive }) {
+  const isColored = !isLive && text.length < MOST_COLORED;
   const [isCopied, setCopied] = useState(false);
   const copy = () => navigator.clipboard?.writeText(text).then(() => {
     setCopied(true);
@@ -187,7 +189,7 @@ function CodeBlock({ text, lang }) {
   const name = lang.split(/[\s,{]/)[0];
   return html`<div class="code">
     <div class="code-head"><span dir="auto">${name}</span><button class="small" onClick=${copy}>${isCopied ? 'Copied' : 'Copy'}</button></div>
-    <pre tabindex="0" aria-label=${name ? `Code, ${name}` : 'Code'} role="region">${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} />`)}</pre>
+    <pre tabindex="0" aria-label=${name ? `Code, ${name}` : 'Code'} role="region">${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} isColored=${isColored} />`)}</pre>
   </div>`;
 }
 

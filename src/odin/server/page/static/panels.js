@@ -1,7 +1,6 @@
 // What is known of a session beside its conversation: tasks, activity, queue, status line, side panel.
 
 import { clip, count, Elapsed, html, join, load, modelName, MODES, oneLine, plural, save, short, usd, useEffect, useLayoutEffect, useRef, useState } from './base.js';
-import { AGENT_WORDS } from './blocks.js';
 import { toast } from './dialogs.js';
 import { Counts } from './diff.js';
 
@@ -198,9 +197,7 @@ function Cost({ state, run }) {
   <//>`;
 }
 
-export function agentState(agent) {
-  return agent.text || AGENT_WORDS[agent.state] || agent.state;
-}
+export const agentState = (agent) => agent.text || agent.state.replace('_', ' ');
 
 function Agents({ screen }) {
   const { session, state } = screen;
