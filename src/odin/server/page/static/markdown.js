@@ -187,7 +187,7 @@ function CodeBlock({ text, lang, isLive }) {
     setTimeout(() => setCopied(false), 1500);
   });
   const name = lang.split(/[\s,{]/)[0];
-  return html`<div class="code">
+  return html`<div class=${text.length > CHUNK * 4 ? 'code long' : 'code'}>
     <div class="code-head"><span dir="auto">${name}</span><button class="small" onClick=${copy}>${isCopied ? 'Copied' : 'Copy'}</button></div>
     <pre tabindex="0" aria-label=${name ? `Code, ${name}` : 'Code'} role="region">${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} isColored=${isColored} />`)}</pre>
   </div>`;
