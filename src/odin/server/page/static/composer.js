@@ -233,7 +233,10 @@ export function Composer({ screen, controls }) {
         return;
       }
     }
-    if ((key === 'Enter' && isCtrl) || (isCtrl && key === 's')) {
+    if (key === 'Tab' && !event.shiftKey && !isCtrl && state?.interactions.length) {
+      stop();
+      document.querySelector('.interaction').focus();
+    } else if ((key === 'Enter' && isCtrl) || (isCtrl && key === 's')) {
       stop();
       send(true);
     } else if ((key === 'Enter' && event.altKey) || (isCtrl && key === 'j')) {
@@ -282,7 +285,7 @@ export function Composer({ screen, controls }) {
       onInput=${onInput} onKeyDown=${onKeyDown} onPaste=${onPaste} onBlur=${() => setTimeout(() => setPopup(null), 150)}></textarea>
     <div class="composer-bar">
       <button class="icon" aria-label="Add an image" onClick=${() => files.current.click()}>+</button>
-      ${isTouch ? html`<button class="icon camera" aria-label="Take a photo" onClick=${() => camera.current.click()}>◉</button>` : null}
+      ${isTouch && !text ? html`<button class="icon camera" aria-label="Take a photo" onClick=${() => camera.current.click()}>◉</button>` : null}
       <button class="chip mode" aria-label=${`Mode: ${mode}`} title="What Odin may do (F2)" onClick=${cycleMode}>${mode}</button>
       ${!session.agent && screen.can('approve') && state ? html`<button class="chip" aria-label=${`Role: ${state.role || 'builder'}`} title="Who works (Alt+R)" onClick=${() => screen.run('/role')}>${state.role || 'builder'}</button>` : null}
       <span class="hint">${hint}</span>

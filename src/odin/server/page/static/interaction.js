@@ -2,7 +2,7 @@
 
 import { escapeHidden, html, isAllVisible, plural, randomId, revealSpaces, useEffect, useRef, useState } from './base.js';
 import { describe, post, submit } from './connection.js';
-import { toast, toastError } from './dialogs.js';
+import { hasDialog, toast, toastError } from './dialogs.js';
 import { Diff, makeDiff } from './diff.js';
 import { MarkdownText } from './markdown.js';
 
@@ -33,11 +33,18 @@ export function InteractionView({ screen, ask: original, total }) {
   const choices = ask.choices.filter(({ asks }) => asks !== 'rule' || offeredRules(ask).length);
   const argsField = may && ask.form?.find(({ name }) => name === 'args');
 
-  // What somebody types for the prompt must not answer: the keys go to the request only when nobody is typing.
+  // What somebody types for the prompt must not answer: the request gets the keys once the prompt is empty and at rest.
   useEffect(() => {
-    const active = document.activeElement;
-    if (may && !screen.composer.current?.isInUse && !(active?.matches('input, textarea') && active.value)) panel.current?.focus({ preventScroll: true });
-    return () => { if (panel.current?.contains(document.activeElement)) setTimeout(screen.write); };
+    const timer = setInterval(() => {
+      const active = document.activeElement;
+      if (!may || screen.composer.current?.isInUse || hasDialog()) return;
+      if (active === document.body || active?.closest('.composer, .transcript')) panel.current.focus({ preventScroll: true });
+      clearInterval(timer);
+    }, 250);
+    return () => {
+      clearInterval(timer);
+      if (panel.current?.contains(document.activeElement)) setTimeout(screen.write);
+    };
   }, []);
 
   useEffect(() => { body.current.scrollTop = 0; }, [step.name]);

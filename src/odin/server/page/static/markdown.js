@@ -132,7 +132,7 @@ function renderItem({ blocks, isDone }) {
 
 function renderTable({ header, align, rows }) {
   const cell = (tag) => (text, at) => html`<${tag} dir="auto" data-align=${align[at]} scope=${tag === 'th' ? 'col' : undefined}>${renderInline(text)}<//>`;
-  return html`<div class="table" role="region" aria-label="Table" tabindex="0"><table>
+  return html`<div class="table" role="group" aria-label="Table" tabindex="0"><table>
     <thead><tr>${header.map(cell('th'))}</tr></thead>
     <tbody>${rows.map((row) => html`<tr>${row.map(cell('td'))}</tr>`)}</tbody>
   </table></div>`;
@@ -189,7 +189,7 @@ function CodeBlock({ text, lang, isLive }) {
   const name = lang.split(/[\s,{]/)[0];
   return html`<div class=${text.length > CHUNK * 4 ? 'code long' : 'code'}>
     <div class="code-head"><span dir="auto">${name}</span><button class="small" onClick=${copy}>${isCopied ? 'Copied' : 'Copy'}</button></div>
-    <pre tabindex="0" aria-label=${name ? `Code, ${name}` : 'Code'} role="region">${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} isColored=${isColored} />`)}</pre>
+    <pre tabindex="0" aria-label=${name ? `Code, ${name}` : "Code"} role="group">${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} isColored=${isColored} />`)}</pre>
   </div>`;
 }
 
