@@ -294,8 +294,8 @@ export function Composer({ screen, controls }) {
       ${isWorking && text.trim() && !edited ? html`<button class="wide-button" onClick=${() => send(true)}>Steer</button>` : null}
       <button class="primary send" disabled=${!text.trim() && !images.length} aria-label=${edited ? 'Save the queued prompt' : isWorking ? 'Queue the prompt' : 'Send the prompt'}>${edited ? 'Save' : isWorking ? 'Queue' : 'Send'}</button>
     </div>
-    <input ref=${files} type="file" class="unseen" tabindex="-1" accept="image/*" multiple aria-label="Images" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
-    <input ref=${camera} type="file" class="unseen" tabindex="-1" accept="image/*" capture="environment" aria-label="Photo" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
+    <input ref=${files} type="file" hidden accept="image/*" multiple aria-label="Images" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
+    <input ref=${camera} type="file" hidden accept="image/*" capture="environment" aria-label="Photo" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
     ${isDropping ? html`<div class="dropping" aria-hidden="true">Drop images here</div>` : null}
     <div class="unseen" role="status">${popup ? `${popup.items.length} suggestions` : ''}</div>
   </form>`;

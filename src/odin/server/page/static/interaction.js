@@ -136,8 +136,8 @@ export function InteractionView({ screen, ask: original, total }) {
       ${ask.task ? html`<p class="dim">${escapeHidden(ask.task)}</p>` : null}
       ${isForm ? (may ? html`<${Form} fields=${ask.form.filter(({ name }) => name === 'answers')} give=${give} isBusy=${isBusy} hasCancel=${Boolean(find('cancel'))} />` : html`<${Questions} ask=${ask} />`)
         : step.name === 'plan' ? html`<textarea class="plan-edit" aria-label="Plan" rows="14" value=${step.plan} data-focus onInput=${(event) => setStep({ ...step, plan: event.target.value })} ref=${focusFirst}></textarea>`
+        : step.name === 'edit' ? html`<${ArgumentEditor} args=${facts.args} save=${(args) => { setAsk(replaceArguments(original, args)); back(); }} back=${back} />`
         : html`<${Details} ...${{ ask, required, isAll }} plan=${step.plan} />`}
-      ${step.name === 'edit' ? html`<${ArgumentEditor} args=${facts.args} save=${(args) => { setAsk(replaceArguments(original, args)); back(); }} back=${back} />` : null}
     </div>
     ${isForm ? null : html`<div class="danger-line">
       ${ask.danger ? html`<span class="danger-tag" data-danger=${ask.danger}>${DANGER_WORDS[ask.danger] ?? ask.danger}</span>` : null}
@@ -366,7 +366,7 @@ function Field({ field, at, picked, own, problem, toggle, write }) {
   </fieldset>`;
 }
 
-function describeLimits({ minimum, maximum, multiple, type, options = [] }) {
+function describeLimits({ minimum, maximum, multiple, type = 'text', options = [] }) {
   const unit = multiple ? 'options' : type === 'text' && !options.length ? 'characters' : '';
   const words = [minimum > 0 || (minimum !== null && minimum !== undefined && !unit) ? `at least ${minimum}` : '', maximum !== null && maximum !== undefined ? `at most ${maximum}` : ''].filter(Boolean).join(', ');
   return words ? `${words[0].toUpperCase()}${words.slice(1)}${unit ? ` ${unit}` : ''}.` : '';

@@ -121,7 +121,7 @@ function SessionScreen({ app, id, agent }) {
   const { state } = session;
   if (session.problem) {
     return html`<main class="splash" aria-labelledby="problem"><h1 id="problem">This session cannot be shown</h1>
-      <p role="alert">${describe(session.problem)}</p><p><a class="button" href="#/">All sessions</a></p></main>`;
+      <p role="alert">${describe(session.problem)}</p><p class="buttons"><button onClick=${() => location.reload()}>Try again</button><a class="button" href="#/">All sessions</a></p></main>`;
   }
   const asked = state?.interactions ?? [];
   return html`<div class="screen" data-panel=${isDocked && hasPanel ? 'docked' : ''}>
