@@ -4,7 +4,7 @@ import { html, load, render, save, useEffect, useEvents, useMedia, useMemo, useR
 import { access, describe, get, getToken, setToken } from './connection.js';
 import { handleKey, openSettings, runLine } from './commands.js';
 import { Composer } from './composer.js';
-import { closeDialogs, Dialogs, hasDialog, toast, toastError, Toasts } from './dialogs.js';
+import { closeDialogs, Dialogs, toast, toastError, Toasts } from './dialogs.js';
 import { InteractionView } from './interaction.js';
 import { ActivityLine, Drawer, Queue, SidePanel, StatusLine, TodoPanel } from './panels.js';
 import { Pairing, readCode } from './pairing.js';
@@ -110,7 +110,7 @@ function SessionScreen({ app, id, agent }) {
   transcript.write = screen.write;
 
   useEffect(() => {
-    const onKey = (event) => !hasDialog() && handleKey(screen, event);
+    const onKey = (event) => !document.querySelector('dialog[open]') && handleKey(screen, event);
     addEventListener('keydown', onKey);
     return () => removeEventListener('keydown', onKey);
   }, [screen]);

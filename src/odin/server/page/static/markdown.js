@@ -1,10 +1,10 @@
 // Markdown as vnodes. What has been parsed stays parsed: while an answer grows, only its tail is parsed again.
 
-import { Component, Fragment, html, useState } from './base.js';
+import { Component, html, useState } from './base.js';
 import { FENCE, parseBlocks, parseInline } from './parser.js';
 
 const PIECE = 8_000; // characters that are parsed at once
-const GROUP = 40; // finished blocks that are rendered together
+const GROUP = 25; // finished blocks that are rendered together
 
 // The blocks of a growing text: `done` will not change any more, `open` may.
 export class Markdown {
@@ -97,7 +97,7 @@ export function MarkdownText({ text, live = false, parsed }) {
   for (let at = 0; at < markdown.done.length; at += GROUP) {
     groups.push(html`<${Finished} key=${at} blocks=${markdown.done.slice(at, at + GROUP)} />`);
   }
-  return html`<div class="markdown" dir="auto">${groups}<${Fragment} key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}<//></div>`;
+  return html`<div class=${groups.length > 2 ? 'markdown long' : 'markdown'} dir="auto">${groups}<div class="group" key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}</div></div>`;
 }
 
 class Finished extends Component {
@@ -106,7 +106,7 @@ class Finished extends Component {
   }
 
   render({ blocks }) {
-    return blocks.map(renderBlock);
+    return html`<div class="group">${blocks.map(renderBlock)}</div>`;
   }
 }
 
