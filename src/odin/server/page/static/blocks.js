@@ -53,7 +53,7 @@ export function Output({ text, isWhole = false, fromEnd = false, lines = SHORT_L
   return fromEnd ? [more, shown] : [shown, more];
 }
 
-export const Tail = ({ lines }) => (lines?.length ? html`<pre class="output tail">${lines.join('\n')}</pre>` : null);
+const Tail = ({ lines }) => (lines?.length ? html`<pre class="output tail">${lines.join('\n')}</pre>` : null);
 
 function BlockImage({ session, block, index, image }) {
   const [url, setUrl] = useState('');

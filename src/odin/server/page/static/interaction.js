@@ -314,7 +314,7 @@ async function carryOut(screen, plan, role) {
 // --- forms ---
 
 // Questions and what an MCP server asks for: options, own words, numbers, with their limits.
-export function Form({ fields, give, isBusy, hasCancel }) {
+function Form({ fields, give, isBusy, hasCancel }) {
   const [picked, setPicked] = useState(() => fields.map(() => []));
   const [own, setOwn] = useState(() => fields.map(({ value }) => (value === null || value === undefined ? '' : String(value))));
   const [problems, setProblems] = useState({});
@@ -372,7 +372,7 @@ function describeLimits({ minimum, maximum, multiple, type = 'text', options = [
   return words ? `${words[0].toUpperCase()}${words.slice(1)}${unit ? ` ${unit}` : ''}.` : '';
 }
 
-export function findProblem(field, words) {
+function findProblem(field, words) {
   const labels = (field.options ?? []).map(({ label }) => label);
   const limit = (number, verb, unit) => {
     const say = (word, most) => `${verb} ${word} ${unit ? plural(Math.trunc(most), unit) : most}.`;

@@ -79,7 +79,6 @@ function SessionScreen({ app, id, agent }) {
   const transcript = useRef(null);
   const composer = useRef(null);
   useEffect(() => { session.open(); return () => session.close(); }, [session]);
-  useEffect(() => { globalThis.odin = { session }; }, [session]);
 
   const screen = useMemo(() => ({
     ...app,
