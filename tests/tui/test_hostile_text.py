@@ -16,19 +16,19 @@ from odin.core.call_events import PermissionAsked
 from odin.core.event import Envelope, SessionSwitched, TurnStarted
 from odin.core.interaction import make_interaction
 from odin.core.op import Answer
+from odin.ui.clean_text import sanitize
 from odin.ui.notifications import format_desktop_notification, format_title
+from odin.ui.session_facts import SessionFacts
+from odin.ui.transcript.model import TranscriptModels
 from odin.ui.tui.dialogs.interaction import InteractionDialog
 from odin.ui.tui.dialogs.interaction_view import paint_request as permission_page
 from odin.ui.tui.lifecycle import print_transcript
 from odin.ui.tui.paint.canvas import Canvas, wrap_cells
 from odin.ui.tui.paint.painter import paint_block
-from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import DARK, make_palette
-from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.side import SideSections
 from odin.ui.tui.panels.status import list_parts
 from odin.ui.tui.terminal_input import PASTE_BEGIN, PASTE_END, ReplyParser
-from odin.ui.tui.transcript_model import TranscriptModels
 from tests.hostile_text import HOSTILE_TEXTS, ValueMaker, event_types, find_foreign_sequence
 from tests.tui.conftest import SHORT_WAITS, Stage, run_app
 from tests.tui.fake_sessions import START, FakeClient, FakeSessions

@@ -25,8 +25,8 @@ from odin.ui.slash_commands.actions import (
 from odin.ui.slash_commands.extensions import format_skills
 from odin.ui.slash_commands.processes import control_process, find_process
 from odin.ui.slash_commands.reports import parse_paths, parse_stats
+from odin.ui.transcript.blocks import AnswerBlock
 from odin.ui.tui.agent_focus import AgentFocus
-from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.external_text import run_in_terminal
 from odin.ui.tui.composer.input_panel import InputPanel

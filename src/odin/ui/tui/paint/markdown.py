@@ -18,8 +18,8 @@ from rich.style import Style
 from rich.syntax import PygmentsSyntaxTheme
 from rich.text import Text
 
+from odin.ui.clean_text import sanitize
 from odin.ui.tui.paint.canvas import Canvas, Line, drop_soft_wrap_markers, prefix_lines, wrap_cells
-from odin.ui.tui.paint.sanitize import sanitize
 
 MAX_CHARS = 200_000
 """Longer code is not highlighted."""
