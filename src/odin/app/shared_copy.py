@@ -2,13 +2,11 @@
 
 Each event is made anew from the fields that a transcript shows, so that an event or field that is added later is not
 shared by accident. Left out are instructions, notes for the model, memory, settings, hooks, permission requests, what
-sub-agents did in detail, queued prompts, and everything that was rewound, blocked or removed. Control codes are removed
-before the search for secrets: a secret with colors in it is none to a pattern, but becomes one where they are dropped.
+sub-agents did in detail, queued prompts, and everything that was rewound, blocked or removed.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from odin.app.debug_log import make_redactor
+from odin.app.text_scrubber import Redaction, TextScrubber
 from odin.core.call_events import Replied, SpawnFinished, SpawnStarted, ToolEnded, ToolStarted, UsageRecorded
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
@@ -41,28 +40,11 @@ from odin.core.format import clip_line
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall
 from odin.core.path_names import is_secret_path
 from odin.core.team import TaskChanged
-from odin.core.text import to_valid_unicode
 from odin.core.timeline import LoggedTurn, follow_turns, get_source
-from odin.policy.secrets import Redactor
 from odin.session.export_html import MAX_ALL_IMAGE_BYTES, MAX_IMAGE_BYTES, read_image
 from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader, read_header, read_log
 
 _TITLE_CHARS = 200
-_MAX_SAMPLES = 3
-
-HOME_KIND = "home folder, shown as ~"
-USER_KIND = "user name, shown as user"
-EMAIL_KIND = "e-mail address"
-FILE_KIND = "content of a secret file"
-
-
-class Redaction(Struct, frozen=True):
-    """What was replaced of one kind: how often, the starts of some of them, and where."""
-
-    kind: str
-    count: int
-    samples: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
 
 
 class CopyReview(Struct, frozen=True):
@@ -113,133 +95,6 @@ def copy_session(log: Path, environment: ExecutionEnvironment, *, with_images: b
     kept = tuple(builder.build(envelopes, cwd))
     own = LogHeader(LOG_FORMAT, header.session, builder.cwd, header.created)
     return SharedCopy(own, kept, builder.images, builder.review())
-
-
-# --- texts ---
-
-_CONTROL = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-~]"
-    "|[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]"
-)
-"""Escape sequences, control characters but tab and line break, and invisible characters that could split a secret."""
-
-_PLACEHOLDER = re.compile(r"\[redacted: ([^\]\n]{1,200})\]")
-_EMAIL = re.compile(r"(?<![\w.+/-])([\w.+-]{1,64})@((?:[A-Za-z0-9-]{1,63}\.)+([A-Za-z]{2,24}))(?![\w-])")
-_NO_EMAIL = re.compile(r"(?i)git|no-?reply|example|user|name|you|someone|.*\[bot\]")
-_NO_HOST = re.compile(r"(?i)(?:.*\.)?(?:example\.(?:com|org|net)|noreply\.github\.com|test|invalid|localhost)")
-_FILE_ENDINGS = frozenset("png jpg jpeg gif svg webp ico js ts css json md py html tgz zip service socket".split())
-_SECRET_KEY = re.compile(r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH")
-_COMMON_NAMES = frozenset(
-    "root user users home admin ubuntu debian runner node app odin test work dev build vagrant git www data".split()
-)
-
-
-class TextScrubber:
-    """Removes secrets and what tells who the user is, and keeps count. `place` is what the texts belong to."""
-
-    def __init__(self, redactor: Redactor, environment: ExecutionEnvironment) -> None:
-        self.place = ""
-        self._redactor = redactor
-        self._counts: dict[str, int] = {}
-        self._samples: dict[str, dict[str, None]] = {}
-        self._places: dict[str, dict[str, None]] = {}
-        self._home = _compile_homes(environment.home)
-        self._user = _compile_users(environment)
-
-    def scrub(self, text: str) -> str:
-        text = _CONTROL.sub("", to_valid_unicode(text))
-        if not text.strip():
-            return text
-        for match in _PLACEHOLDER.finditer(text) if "[redacted: " in text else ():
-            self._note(match[1])
-        text = self._redactor.hide_each(text, self._note)
-        text = _EMAIL.sub(self._replace_email, text) if "@" in text else text
-        if self._home is not None:
-            text = self._home.sub(partial(self._replace, HOME_KIND, "~"), text)
-        if self._user is not None:
-            text = self._user.sub(partial(self._replace, USER_KIND, "user"), text)
-        return text
-
-    def scrub_value(self, value: Any, name: str = "") -> Any:
-        """Return a JSON value with its texts scrubbed. `name` is its key, which can tell that it is a secret."""
-        if isinstance(value, str):
-            return self._scrub_named(name, value) if _SECRET_KEY.search(name) else self.scrub(value)
-        if isinstance(value, list | tuple):
-            return [self.scrub_value(item, name) for item in cast("list[Any]", value)]
-        if isinstance(value, dict):
-            items = cast("dict[Any, Any]", value).items()
-            return {self.scrub(str(key)): self.scrub_value(item, str(key)) for key, item in items}
-        return value
-
-    def hide_file(self) -> str:
-        """Return what stands for the content of a secret file."""
-        self._note(FILE_KIND)
-        return f"[redacted: {FILE_KIND}]"
-
-    def list_redactions(self) -> tuple[Redaction, ...]:
-        """Return what was replaced, secrets first and by number."""
-        personal = (EMAIL_KIND, HOME_KIND, USER_KIND)
-        kinds = sorted(self._counts, key=lambda kind: (kind in personal, -self._counts[kind], kind))
-        return tuple(
-            Redaction(kind, self._counts[kind], tuple(self._samples.get(kind, ())), tuple(self._places[kind]))
-            for kind in kinds
-        )
-
-    def _scrub_named(self, name: str, value: str) -> str:
-        """Scrub a value as if it were assigned to an environment variable of this name."""
-        start = f"{re.sub('[^A-Za-z0-9]', '_', name).upper()}="
-        whole = self.scrub(f"{start}{value}")
-        return whole.removeprefix(start) if whole.startswith(start) else self.scrub(value)
-
-    def _replace(self, kind: str, shown: str, match: re.Match[str]) -> str:
-        self._note(kind)
-        return shown
-
-    def _replace_email(self, match: re.Match[str]) -> str:
-        local, host, ending = match.groups()
-        if ending.lower() in _FILE_ENDINGS or _NO_EMAIL.fullmatch(local) or _NO_HOST.fullmatch(host):
-            return match[0]
-        self._note(EMAIL_KIND, match[0])
-        return "[redacted: e-mail]"
-
-    def _note(self, kind: str, value: str = "") -> None:
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        if value and len(samples := self._samples.setdefault(kind, {})) < _MAX_SAMPLES:
-            samples[f"{value[: min(4, len(value) // 4)]}…"] = None
-        if len(places := self._places.setdefault(kind, {})) < _MAX_SAMPLES and self.place:
-            places[self.place] = None
-
-
-def _compile_homes(home: str) -> re.Pattern[str] | None:
-    """Return a pattern for the home folder in paths, URLs, JSON, and in names that were made of a path."""
-    homes = sorted({home.rstrip("/"), str(Path(home).resolve())} - {"", "/"}, key=lambda path: -len(path))
-    forms: list[str] = []
-    for path in homes:
-        parts = [re.escape(part) for part in path.strip("/").split("/")]
-        if len(parts) == 1:  # such as /root, which may also be the end of another path
-            forms.append(rf"(?<![\w.~-])/{parts[0]}")
-        else:
-            forms += [rf"(?:\\{{0,2}}/|%2[Ff])?{separator.join(parts)}" for separator in (r"(?:\\{0,2}/|%2[Ff])", "-")]
-    return re.compile(rf"(?:{'|'.join(forms)})(?!\w)") if forms else None
-
-
-def _compile_users(environment: ExecutionEnvironment) -> re.Pattern[str] | None:
-    """Return a pattern for the user's name where it can be nothing else: in paths, logins and lists of files."""
-    variables = environment.variables
-    names = {variables.get("USER", ""), variables.get("LOGNAME", ""), Path(environment.home).name}
-    known = [re.escape(name) for name in names if len(name) >= 3 and name.lower() not in _COMMON_NAMES]
-    if not known:
-        return None
-    name = f"(?:{'|'.join(known)})"
-    folders = "home|Users|media|mail|tmp|spool"
-    return re.compile(
-        rf"(?<=-of-){name}(?!\w)|\b{name}(?=@[\w-])|\b{name}(?=[ \t]+{name}\b)"
-        rf"|(?<=[ \t]){name}(?=[ \t]+(?:staff|users|wheel|\d+)\b)|"
-        + "|".join(rf"(?<=/{folder}/){name}(?!\w)" for folder in folders.split("|"))
-    )
-
-
-# --- events ---
 
 
 class _SessionFacts(Struct):
@@ -388,7 +243,8 @@ class _CopyBuilder:
             case TurnEnded():
                 return self._copy_end(event)
             case UsageRecorded():
-                return UsageRecorded(self._scrubber.scrub(event.model), event.usage, purpose=event.purpose)
+                purpose = "main" if event.purpose == "main" else "small"
+                return UsageRecorded(self._scrubber.scrub(event.model), event.usage, purpose=purpose)
             case _:
                 return self._copy_rest(event)
 
@@ -398,12 +254,12 @@ class _CopyBuilder:
         if source != "mail" and not is_continuation:
             self._prompts += 1
         self._scrubber.place = f"prompt {self._prompts}"
-        id, text = scrub(event.id), scrub(event.body)
+        prompt, text = scrub(event.id), scrub(event.body)
         self._title = self._title or clip_line(text, _TITLE_CHARS)
         images = self._copy_images(event.images)
         if isinstance(event, PromptInjected):
-            return PromptInjected(id, text, event.mode, source=source, turn=scrub(event.turn), images=images)
-        return TurnStarted(id, text, event.mode, source=source, continues=event.continues, images=images)
+            return PromptInjected(prompt, text, event.mode, source=source, turn=scrub(event.turn), images=images)
+        return TurnStarted(prompt, text, event.mode, source=source, continues=event.continues, images=images)
 
     def _copy_reply(self, event: Replied) -> Replied | None:
         scrub, message = self._scrubber.scrub, event.message
@@ -504,7 +360,8 @@ class _CopyBuilder:
                 )
             case SpawnStarted():
                 self._scrubber.place = "background process"
-                return SpawnStarted(scrub(event.id), scrub(event.call_id), scrub(event.command), scrub(event.description))
+                command, about = scrub(event.command), scrub(event.description)
+                return SpawnStarted(scrub(event.id), scrub(event.call_id), command, about)
             case SpawnFinished():
                 self._scrubber.place = "background process"
                 return SpawnFinished(scrub(event.id), event.status, event.code, scrub(event.output))

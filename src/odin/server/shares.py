@@ -91,6 +91,12 @@ def open_shares(env: Mapping[str, str]) -> "ShareStore":
     return ShareStore(get_state_dir(env))
 
 
+def remove_ended_shares(env: Mapping[str, str]) -> None:
+    """Remove the copies whose links have ended, for example with their sessions. Failing to is ignored."""
+    with suppress(OdinError):
+        open_shares(env).sweep()
+
+
 class ShareStore:
     """The shares in a state folder. Each method may raise ConfigError, and may wait for another process."""
 
