@@ -259,6 +259,12 @@ def test_what_tells_who_the_user_is(workspace: Path, text: str, clean: str) -> N
     assert TextScrubber(Redactor({}), environment).scrub(text) == clean
 
 
+def test_the_link_of_another_share(workspace: Path) -> None:
+    link = "https://odin.example.com/#share/3fd7dc5a/rYbcY-x9dpPMZ7iNy-oS1g"
+    written = read_text(copy_events(workspace, [*turn("a", f"see {link}.")]))
+    assert "see https://odin.example.com/[redacted: link of a share]." in written
+
+
 @each("home", ["/root", "/", ""])
 def test_unusual_homes(workspace: Path, home: str) -> None:
     environment = make_environment({"HOME": home, "USER": "root"}, str(workspace))

@@ -41,7 +41,7 @@ def log(workspace: Path, home: Path) -> Path:
         TurnStarted("p1", f"use {SHAPE}", "edit_mode", images=(image,)),
         Replied(ReplyMessage((Text("I look."), call))),
         ToolStarted("c1", "Read", call.args),
-        ToolEnded("c1", "Read", "success", "text", files=("a.py",)),
+        ToolEnded("c1", "Read", "success", "text", files=(f"{home}/a.py",)),
         TurnEnded("p1", "end_turn"),
     ]
     path = write_log(workspace, [*events], "aa1")
@@ -113,6 +113,8 @@ def test_the_url_is_that_of_the_last_server(run_here: RunHere, log: Path) -> Non
     code, out, err = run_here("share", "aa1", "--yes")
     assert "Link     http://127.0.0.1:7070/#share/" in out
     assert err.endswith("Only this machine reaches that address; --url takes the one that others use.\n")
+    err = run_here("share", "aa1", "--yes", "--url", "http://192.168.1.7:7070")[2]
+    assert err.endswith("That address has no TLS: everybody on the way can read the page.\n")
 
 
 def test_json(run_here: RunHere, log: Path) -> None:

@@ -41,6 +41,7 @@ from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall
 from odin.core.path_names import is_secret_path
 from odin.core.team import TaskChanged
 from odin.core.timeline import LoggedTurn, follow_turns, get_source
+from odin.core.tool import get_display_name
 from odin.session.export_html import MAX_ALL_IMAGE_BYTES, MAX_IMAGE_BYTES, read_image
 from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader, read_header, read_log
 
@@ -284,7 +285,9 @@ class _CopyBuilder:
         return Replied(copied)
 
     def _copy_args(self, call: str, name: str, args: dict[str, Any]) -> dict[str, Any]:
-        self._scrubber.place = f"{name} (prompt {self._prompts})"
+        self._scrubber.place = f"{get_display_name(name)} (prompt {self._prompts})"
+        named = (args.get(key) for key in ("file_path", "path"))
+        self._files.update(path for path in named if isinstance(path, str) and path)
         if not _names_secret_file(args):
             return self._scrubber.scrub_value(args)
         self._secret_calls.add(call)
@@ -301,7 +304,7 @@ class _CopyBuilder:
 
     def _copy_result(self, event: ToolEnded) -> ToolEnded:
         scrub = self._scrubber.scrub
-        self._scrubber.place = f"result of {event.name} (prompt {self._prompts})"
+        self._scrubber.place = f"result of {get_display_name(event.name)} (prompt {self._prompts})"
         self._results += 1
         self._files.update(event.files)
         text = event.text if not event.display or event.status != "success" else ""

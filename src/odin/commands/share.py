@@ -146,7 +146,8 @@ def _review(copy: SharedCopy, args: argparse.Namespace, preview: str = "") -> No
         return
     found = copy.review
     shown = [pluralize(found.prompts, "prompt"), pluralize(found.answers, "answer")]
-    shown += [f"{pluralize(found.results, 'tool result')} about {pluralize(found.files, 'file')}"]
+    about = f" about {pluralize(found.files, 'file')}" if found.files else ""
+    shown += [f"{pluralize(found.results, 'tool result')}{about}"] if found.results else []
     shown += [f"{pluralize(found.images, 'image')}, as they are"] if found.images else []
     left_out = [_LEFT_OUT]
     left_out += [f"{pluralize(found.left_out_prompts, 'prompt')} that you took back"] if found.left_out_prompts else []
@@ -212,6 +213,8 @@ def _print_share(share: NewShare, review: CopyReview, url: str, args: argparse.N
     out.flush()
     if is_loopback(urlsplit(url).hostname or ""):
         write_message("Only this machine reaches that address; --url takes the one that others use.")
+    elif url.startswith("http:"):
+        write_message("That address has no TLS: everybody on the way can read the page.")
     return 0
 
 
