@@ -3,6 +3,7 @@
 import itertools
 import os
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -52,7 +53,7 @@ def list_full_events(text: str) -> list[AnyEvent]:
     return [make_full_event(kind, text) for kind in kinds]
 
 
-def write_log(workspace: Path, events: list[AnyEvent | tuple[str, AnyEvent]], session: str = "") -> Path:
+def write_log(workspace: Path, events: Sequence[AnyEvent | tuple[str, AnyEvent]], session: str = "") -> Path:
     """Write a session of the workspace and return its log. An event of a sub-agent comes with its name."""
     store, session = SessionStore(get_state_dir(os.environ), str(workspace)), session or f"s{next(_numbers)}"
     log: SessionLog = store.create(str(workspace), session)
@@ -82,4 +83,5 @@ def _fill(kind: Any, text: str) -> Any:
         return {"text": text, "nested": [{"more": text}], text: 1}
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind(**_fill_fields(kind, text))
-    return {str: text, bytes: text.encode(), bool: False, int: 1, float: 1.0}.get(kind, text)
+    values: dict[Any, Any] = {str: text, bytes: text.encode(), bool: False, int: 1, float: 1.0}
+    return values.get(kind, text)

@@ -1,6 +1,8 @@
 """The copy of a session that is shared: what it shows, what it leaves out, and that no secret is in it."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,13 +40,13 @@ from tests.session.logs import turn
 from tests.shared_sessions import SECRETS, SHAPE, list_full_events, make_text, plant_secrets, write_log
 from tests.table import each
 
-Events = list[AnyEvent | tuple[str, AnyEvent]]
+Events = Sequence[AnyEvent | tuple[str, AnyEvent]]
 
 
-def copy_events(workspace: Path, events: Events, *, with_images: bool = False, **env: str) -> SharedCopy:
+def copy_events(workspace: Path, events: Events, env: Mapping[str, str] | None = None) -> SharedCopy:
     log = write_log(workspace, [SessionOpened(str(workspace), "test/model", "1"), *events])
-    environment = make_environment({"HOME": str(Path.home()), **env}, str(workspace))
-    return copy_session(log, environment, with_images=with_images)
+    environment = make_environment({"HOME": str(Path.home()), **(env or {})}, str(workspace))
+    return copy_session(log, environment)
 
 
 def read_text(copy: SharedCopy) -> str:
@@ -55,7 +57,7 @@ def test_no_secret_of_any_event_is_in_the_copy(home: Path, workspace: Path) -> N
     env = plant_secrets(home, workspace)
     text = make_text(home)
     agent = [("helper", event) for event in list_full_events(text)]
-    copy = copy_events(workspace, [*list_full_events(text), *agent], **env)
+    copy = copy_events(workspace, [*list_full_events(text), *agent], env)
     written = read_text(copy)
     assert "visible" in written
     assert [secret for secret in (*SECRETS, str(home)) if secret in written] == []
@@ -147,7 +149,7 @@ def test_what_was_taken_back_is_not_shared(
     assert [text for text in hidden if text in written] == []
 
 
-def call_events(name: str, args: dict[str, object], result: str) -> list[AnyEvent]:
+def call_events(name: str, args: Mapping[str, Any], result: str) -> list[AnyEvent]:
     return [
         TurnStarted("p1", "go", "edit_mode"),
         Replied(ReplyMessage((ToolCall("c1", name, dict(args)),))),
@@ -172,21 +174,21 @@ PLAIN = "hunter two"
         ("mcp__files__read", {"paths": ["a.txt", "/home/x/.ssh/id_ed25519"]}),
     ],
 )
-def test_the_content_of_secret_files(workspace: Path, name: str, args: dict[str, object]) -> None:
-    copy = copy_events(workspace, [*call_events(name, args, f"A={PLAIN}")])
+def test_the_content_of_secret_files(workspace: Path, name: str, args: Mapping[str, Any]) -> None:
+    copy = copy_events(workspace, call_events(name, args, f"A={PLAIN}"))
     assert PLAIN not in read_text(copy)
     assert FILE_KIND in [item.kind for item in copy.review.redactions]
 
 
 def test_other_files_stay(workspace: Path) -> None:
-    copy = copy_events(workspace, [*call_events("Read", {"file_path": "/project/.env.example"}, "A=visible")])
+    copy = copy_events(workspace, call_events("Read", {"file_path": "/project/.env.example"}, "A=visible"))
     assert "A=visible" in read_text(copy)
     assert copy.review.redactions == ()
 
 
 def test_a_value_is_judged_by_its_key(workspace: Path) -> None:
     args = {"headers": {"x-api-key": "q8w7e6r5"}, "password": "a1s2d3f4", "author": "Jane", "text": "q8w7e6r5x"}
-    written = read_text(copy_events(workspace, [*call_events("mcp__web__post", args, "ok")]))
+    written = read_text(copy_events(workspace, call_events("mcp__web__post", args, "ok")))
     assert '"q8w7e6r5"' not in written and "a1s2d3f4" not in written
     assert "Jane" in written and "q8w7e6r5x" in written
 
@@ -194,7 +196,7 @@ def test_a_value_is_judged_by_its_key(workspace: Path) -> None:
 def test_arguments_are_those_that_ran(workspace: Path) -> None:
     events = call_events("Bash", {"command": "echo one"}, "two")
     events[2] = ToolStarted("c1", "Bash", {"command": "echo two"})
-    assert "echo one" not in read_text(copy_events(workspace, [*events]))
+    assert "echo one" not in read_text(copy_events(workspace, events))
 
 
 def test_images_only_if_asked_for(workspace: Path) -> None:

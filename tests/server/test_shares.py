@@ -59,10 +59,8 @@ def share_session(
     return share_log(store, workspace, log, ttl=ttl, keep=keep)
 
 
-def share_log(
-    store: ShareStore, workspace: Path, log: Path, *, ttl: float = DAY, keep: bool = False, **env: str
-) -> NewShare:
-    copy = copy_session(log, make_environment({**os.environ, **env}, str(workspace)), with_images=True)
+def share_log(store: ShareStore, workspace: Path, log: Path, *, ttl: float = DAY, keep: bool = False) -> NewShare:
+    copy = copy_session(log, make_environment(os.environ, str(workspace)), with_images=True)
     return store.create(log, copy.review.title, copy.list_files(), ttl=ttl, is_kept=keep)
 
 
@@ -263,12 +261,13 @@ async def test_anybody_with_the_link_reads_the_session(workspace: Path) -> None:
             assert served.shares.list_shares()[0].opened == 2
 
 
-async def test_no_secret_is_in_the_answer(workspace: Path, home: Path) -> None:
-    env = plant_secrets(home, workspace)
+async def test_no_secret_is_in_the_answer(workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in plant_secrets(home, workspace).items():
+        monkeypatch.setenv(name, value)
     with ScriptedServer([]) as model:
         async with serve(model, workspace) as served:
             log = write_log(workspace, list_full_events(make_text(home)))
-            got = await read_share(served, share_log(served.shares, workspace, log, **env))
+            got = await read_share(served, share_log(served.shares, workspace, log))
             assert (got.status_code, "visible" in got.text) == (200, True)
             assert [secret for secret in (*SECRETS, str(home)) if secret in got.text] == []
 
