@@ -11,13 +11,13 @@ from odin.core.event import AgentEnded, AgentStarted, Envelope
 from odin.core.op import CancelCompaction, Interrupt
 from odin.ui.agent_activity import AgentList
 from odin.ui.clean_text import sanitize_line
+from odin.ui.session_follower import SessionObserver
 from odin.ui.terminal import escape_hidden
 from odin.ui.transcript.model import TranscriptModel
 from odin.ui.transcript.words import is_folded
 from odin.ui.tui.composer.input_panel import InputPanel
 from odin.ui.tui.lifecycle import DoublePress
 from odin.ui.tui.session_app import SessionApp
-from odin.ui.tui.session_follower import SessionObserver
 from odin.ui.tui.transcript import AgentTitle, TranscriptView
 
 

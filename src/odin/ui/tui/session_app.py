@@ -19,11 +19,11 @@ from odin.core.message import Attachment
 from odin.core.op import Op, Prompt
 from odin.core.tui_settings import TuiSettings
 from odin.ui.session_facts import SessionFacts
+from odin.ui.session_follower import SessionFollower, SessionObserver
 from odin.ui.slash_commands.reports import ErrorLog
 from odin.ui.transcript.model import TranscriptModels
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.palette import DARK, LIGHT, choose_theme_name, make_palette
-from odin.ui.tui.session_follower import SessionFollower, SessionObserver
 from odin.ui.tui.timers import FrameTimer
 from odin.ui.tui.timing import AppTiming
 from odin.ui.tui.toasts import ToastLevel, Toasts
