@@ -74,7 +74,7 @@ function BlockImage({ session, block, index, image }) {
   </a>`;
 }
 
-const Images = ({ session, block }) => (block.images?.length
+const Images = ({ session, block }) => (block.images?.length && (!session.isShared || block.images.every((image) => image.data))
   ? html`<div class="images">${block.images.map((image, index) => html`<${BlockImage} key=${index} ...${{ session, block, index, image }} />`)}</div>`
   : null);
 
