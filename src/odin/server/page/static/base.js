@@ -1,12 +1,11 @@
 // What every module uses: the template function, the hooks, and how times, counts and foreign text are shown.
 
-import { h } from './vendor/preact.js';
 import { useEffect, useReducer, useRef, useState } from './vendor/hooks.js';
-import htm from './vendor/htm.js';
+import { html } from './template.js';
 
 export * from './vendor/hooks.js';
 export { Component, Fragment, render } from './vendor/preact.js';
-export const html = htm.bind(h);
+export { html };
 
 export class Emitter {
   #listeners = new Map();

@@ -10,7 +10,6 @@ import { Markdown, MarkdownText } from './markdown.js';
 const SHORT_LINES = 12;
 const LIVE_CHARS = 4_000;
 const STATE_MARKS = { writing: '·', queued: '○', asking: '?', running: '◐', success: '✓', error: '✗', cancelled: '–', denied: '⊘', discarded: '–' };
-export const AGENT_WORDS = { running: 'working', waiting_main: 'waits for main', waiting_descendant: 'waits for its agents', completed: 'completed', failed: 'failed', cancelled: 'cancelled', idle: 'idle' };
 
 export function Block({ session, keyName }) {
   useEvents(session, `block:${keyName}`);
@@ -31,11 +30,11 @@ const describeBlock = (block) => ({
 function Head({ block, session, mark, tone = '', name, about, status, isFoldable = true, children }) {
   const isFolded = session.isFolded(block);
   const words = html`<span class=${`mark ${tone}`} aria-hidden="true">${mark}</span>
-    <span class="what"><b dir="auto">${name}</b>${about ? html` <span class="about" dir="auto">${about}</span>` : ''}</span>
+    <span class="what"><b>${name}</b>${about ? html` <span class="about" dir="auto">${about}</span>` : ''}</span>
     <span class="status">${status}</span>`;
   return html`<div class="head">
     ${isFoldable
-      ? html`<button type="button" class="fold" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>${words}</button>`
+      ? html`<button class="fold" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>${words}</button>`
       : html`<div class="fold">${words}</div>`}
     ${children}
   </div>`;
@@ -46,13 +45,13 @@ export function Output({ text, isWhole = false, fromEnd = false, lines = SHORT_L
   const [isOpen, setOpen] = useState(isWhole);
   const rows = text.replace(/\n+$/, '').split('\n');
   const left = rows.length - lines;
-  if (isOpen || left <= 2) return html`<pre class="output" dir="auto" tabindex=${rows.length > 40 ? 0 : undefined}>${rows.join('\n')}</pre>`;
-  const more = html`<button type="button" class="more" onClick=${() => setOpen(true)}>… ${plural(left, fromEnd ? 'earlier line' : 'more line')}</button>`;
-  const shown = html`<pre class="output" dir="auto">${(fromEnd ? rows.slice(-lines) : rows.slice(0, lines)).join('\n')}</pre>`;
+  if (isOpen || left <= 2) return html`<pre class="output" tabindex=${rows.length > 40 ? 0 : undefined}>${rows.join('\n')}</pre>`;
+  const more = html`<button class="more" onClick=${() => setOpen(true)}>… ${plural(left, fromEnd ? 'earlier line' : 'more line')}</button>`;
+  const shown = html`<pre class="output">${(fromEnd ? rows.slice(-lines) : rows.slice(0, lines)).join('\n')}</pre>`;
   return fromEnd ? [more, shown] : [shown, more];
 }
 
-export const Tail = ({ lines }) => (lines?.length ? html`<pre class="output tail" dir="auto">${lines.join('\n')}</pre>` : null);
+export const Tail = ({ lines }) => (lines?.length ? html`<pre class="output tail">${lines.join('\n')}</pre>` : null);
 
 function BlockImage({ session, block, index, image }) {
   const [url, setUrl] = useState('');
@@ -90,9 +89,9 @@ function PromptBlock({ block, session }) {
     ? [...rows.slice(0, 5), `[… ${plural(rows.length - 10, 'more line')} …]`, ...rows.slice(-5)].join('\n').slice(0, 3000)
     : `${text.slice(0, 900)} [… ${plural(text.length - 1200, 'more character')} …] ${text.slice(-300)}`;
   return html`<div class=${block.is_mail ? 'words mail' : 'words'}>
-      <span class="mark" aria-hidden="true">${block.is_mail ? '←' : '›'}</span><p dir="auto">${shown}</p>
+      <span class="mark" aria-hidden="true">${block.is_mail ? '←' : '›'}</span><p>${shown}</p>
     </div>
-    ${isLong ? html`<button type="button" class="more" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>${isFolded ? 'Show all' : 'Show less'}</button>` : null}
+    ${isLong ? html`<button class="more" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>${isFolded ? 'Show all' : 'Show less'}</button>` : null}
     ${remark ? html`<div class="remark">${remark}</div>` : null}
     <${Images} ...${{ session, block }} />`;
 }
@@ -103,7 +102,7 @@ function ReasoningBlock({ block, session }) {
   const took = block.seconds;
   const words = block.live ? html`Thinking… <${Elapsed} since=${block.ts} />`
     : !(took > 0) ? 'Thought' : took < 1 ? 'Thought for less than a second' : `Thought for ${seconds(Math.round(took))}`;
-  return html`<button type="button" class="fold dim" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>
+  return html`<button class="fold dim" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>
       <span class="mark" aria-hidden="true">${isFolded ? '▸' : '▾'}</span> <span>${words}</span></button>
     ${isFolded ? null : html`<div class="thought" dir="auto">${
       block.live && text.length > LIVE_CHARS ? `…${text.slice(-LIVE_CHARS)}` : text || '(no text)'}</div>`}`;
@@ -166,7 +165,7 @@ function CallBody({ block, session, isWhole }) {
 function Arguments({ args }) {
   return html`<dl class="args">${Object.entries(args ?? {}).map(([name, value]) => {
     const text = typeof value === 'string' ? value : JSON.stringify(value);
-    return html`<div key=${name}><dt dir="auto">${name}</dt><dd dir="auto"><${Output} text=${text} lines=${3} /></dd></div>`;
+    return html`<div key=${name}><dt>${name}</dt><dd><${Output} text=${text} lines=${3} /></dd></div>`;
   })}</dl>`;
 }
 
@@ -179,14 +178,13 @@ function CommandBlock({ block, session }) {
 
 function AgentBlock({ block, session }) {
   const isFolded = session.isFolded(block);
-  const isGood = block.task_id ? block.state === 'completed' : block.reason === 'end_turn';
   const isEnded = Boolean(block.reason) && !(block.task_id && !['completed', 'failed', 'cancelled'].includes(block.state));
   const isAsking = !block.reason && block.state === 'waiting_main';
-  const [mark, tone] = isEnded ? (isGood ? ['✓', 'good'] : ['✗', 'bad']) : isAsking ? ['?', 'warn'] : block.reason ? ['•', ''] : ['◐', 'accent'];
+  const [mark, tone] = isEnded ? (block.is_good ? ['✓', 'good'] : ['✗', 'bad']) : isAsking ? ['?', 'warn'] : block.reason ? ['•', ''] : ['◐', 'accent'];
   const rest = join(block.calls && plural(block.calls, 'call'), block.denied && `${block.denied} denied`,
     !block.key.startsWith(`${block.type}-`) && block.type, block.model && modelName(block.model));
   const took = block.reason ? duration(block.ended - block.ts) : html`<${Elapsed} since=${block.ts} isOn=${!block.reason} />`;
-  const status = html`${block.state_text || AGENT_WORDS[block.state] || block.state} ${took}${rest ? ` · ${rest}` : ''}`;
+  const status = html`${block.state_text} ${took}${rest ? ` · ${rest}` : ''}`;
   const task = block.description || block.task;
   return html`<${Head} ...${{ block, session, mark, tone, status }} name=${block.key} about=${task}>
       ${session.isShared ? null : html`<a class="open" href=${`#/s/${session.id}/${encodeURIComponent(block.key)}`} aria-label=${`Open the transcript of ${block.key}`}>Open</a>`}
@@ -202,12 +200,8 @@ function AgentBlock({ block, session }) {
 function ProcessBlock({ block, session }) {
   const isFolded = session.isFolded(block);
   const isBad = ['failed', 'timed_out'].includes(block.status);
-  const took = block.ended ? duration(block.ended - block.ts) : '';
-  const state = block.state_text || (block.status
-    ? join(`${block.status.replace('_', ' ')}${block.status === 'failed' ? ` with exit code ${block.code}` : ''}`, took)
-    : Object.values(block.urls ?? {}).filter(Boolean).join(' · ') || 'running in the background');
   return html`<${Head} ...${{ block, session }} mark=${isBad ? '✗' : block.status ? '■' : '▶'} tone=${isBad ? 'bad' : block.status ? '' : 'accent'}
-      name=${block.key} about=${block.description || block.command} status=${state} />
+      name=${block.key} about=${block.description || block.command} status=${block.state_text} />
     ${isFolded ? null : html`<div class="body">
       ${block.description ? html`<div class="remark" dir="auto">${block.command}</div>` : null}
       ${block.output?.trim() ? html`<${Output} text=${block.output} fromEnd=${!block.status} />` : null}
@@ -221,24 +215,18 @@ function NoticeBlock({ block }) {
 
 function SummaryBlock({ block, session }) {
   const isFolded = session.isFolded(block);
-  return html`<button type="button" class="fold dim" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>
+  return html`<button class="fold dim" aria-expanded=${!isFolded} onClick=${() => session.fold(block.key, !isFolded)}>
       <span class="mark" aria-hidden="true">${isFolded ? '▸' : '▾'}</span>
       <span>Conversation compacted: ${count(block.tokens_before)} → ${count(block.tokens_after)} tokens</span></button>
     ${isFolded ? null : html`<div class="body"><${MarkdownText} text=${block.text} /></div>`}`;
 }
-
-const REASONS = {
-  interrupted: '– interrupted', aborted: 'stopped', max_turns: 'stopped: step limit reached', error_max_budget_usd: 'stopped: budget used up',
-  error_max_structured_output_retries: 'failed: the answer does not match the JSON schema', max_tokens: 'stopped: the answer was too long',
-  loop_detected: 'stopped: it repeated itself', error: 'failed', end_turn: '',
-};
 
 function EndBlock({ block }) {
   if (block.error && block.reason !== 'interrupted') {
     return html`<div class="line bad"><span class="mark" aria-hidden="true">✗</span><span dir="auto">${block.error}</span></div>
       ${block.hint || block.next_step ? html`<div class="remark" dir="auto">${[block.hint, block.next_step].filter(Boolean).join(' ')}</div>` : null}`;
   }
-  const reason = block.reason_text ?? REASONS[block.reason] ?? block.reason.replaceAll('_', ' ');
+  const reason = block.reason_text;
   const words = join(reason, block.duration_ms >= 1000 && duration(block.duration_ms / 1000), block.cost_usd > 0 && usd(block.cost_usd));
   return words ? html`<div class=${`line ${reason ? 'warn' : 'dim'}`}><span>${words}</span></div>` : null;
 }

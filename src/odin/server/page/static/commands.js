@@ -261,7 +261,7 @@ function Settings({ app, close }) {
       <input type="radio" name="theme" checked=${theme === name} onChange=${() => choose(name)} />${words}</label>`)}</fieldset>
     <label class="option"><input type="checkbox" checked=${notifies} onChange=${toggle} /><span>Notify me<span class="detail">while the page is open but hidden: when Odin asks something, and when it is done</span></span></label>
     ${app ? html`<p class="dim"><span dir="auto">${app.me.name ? `Paired as ${app.me.name}` : ''}</span>, ${{ view: 'may watch', prompt: 'may prompt', approve: 'may prompt and approve' }[app.me.right] ?? ''}${app.me.version ? ` · Odin ${app.me.version}` : ''}</p>
-      <div class="buttons"><button type="button" onClick=${forget}>Forget this pairing</button></div>` : null}
+      <div class="buttons"><button onClick=${forget}>Forget this pairing</button></div>` : null}
   </div><//>`;
 }
 

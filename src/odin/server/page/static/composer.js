@@ -78,11 +78,8 @@ export function Composer({ screen, controls }) {
     }
     if (!words && !images.length) return;
     if (past.current.list && words) past.current.list = [words, ...past.current.list.filter((one) => one !== words)];
-    if (words.startsWith('/') && !isSteering && await screen.run(words)) {
-      clear();
-      return;
-    }
     clear();
+    if (words.startsWith('/') && !isSteering && await screen.run(words)) return;
     screen.transcript.current?.toEnd();
     try {
       if (words.startsWith('!') && words.length > 1) {
@@ -276,22 +273,22 @@ export function Composer({ screen, controls }) {
   const mode = MODES[session.mode] ?? 'edit';
   return html`<form class="composer" data-mode=${mode} data-dropping=${isDropping} aria-label="Prompt" onSubmit=${(event) => { event.preventDefault(); send(); }}>
     ${popup ? html`<${CompletionPopup} id=${listId} popup=${popup} choose=${(item) => { choose(item, false); input.current.focus(); }} />` : null}
-    ${edited ? html`<div class="editing"><span>Editing a queued prompt</span><button type="button" class="small" onClick=${leaveEdit}>Cancel</button></div>` : null}
+    ${edited ? html`<div class="editing"><span>Editing a queued prompt</span><button class="small" onClick=${leaveEdit}>Cancel</button></div>` : null}
     ${images.length ? html`<ul class="thumbs" aria-label="Images">${images.map((image, at) => html`<li key=${image.url}><img src=${image.url} alt=${image.name} />
-      <button type="button" class="icon" aria-label=${`Remove ${image.name}`} onClick=${() => setImages(images.filter((_, other) => other !== at))}>✕</button></li>`)}</ul>` : null}
-    <textarea ref=${input} rows="1" dir="auto" value=${text} aria-label=${session.agent ? `Prompt to ${session.agent}` : 'Prompt'} enterkeyhint="send" autocomplete="off" autocapitalize="sentences"
+      <button class="icon" aria-label=${`Remove ${image.name}`} onClick=${() => setImages(images.filter((_, other) => other !== at))}>✕</button></li>`)}</ul>` : null}
+    <textarea ref=${input} rows="1" value=${text} aria-label=${session.agent ? `Prompt to ${session.agent}` : 'Prompt'} enterkeyhint="send" autocomplete="off" autocapitalize="sentences"
       aria-autocomplete="list" aria-controls=${popup ? listId : undefined} aria-activedescendant=${popup ? `${listId}-${popup.at}` : undefined}
       placeholder=${session.agent ? `Write to ${session.agent}` : isNarrow ? 'Ask, or type / @ !' : 'Ask, or type / for commands, @ for files, ! for your shell'}
       onInput=${onInput} onKeyDown=${onKeyDown} onPaste=${onPaste} onBlur=${() => setTimeout(() => setPopup(null), 150)}></textarea>
     <div class="composer-bar">
-      <button type="button" class="icon" aria-label="Add an image" onClick=${() => files.current.click()}>＋</button>
-      ${isTouch ? html`<button type="button" class="icon camera" aria-label="Take a photo" onClick=${() => camera.current.click()}>◉</button>` : null}
-      <button type="button" class="chip mode" aria-label=${`Mode: ${mode}`} title="What Odin may do (F2)" onClick=${cycleMode}>${mode}</button>
-      ${!session.agent && screen.can('approve') && state ? html`<button type="button" class="chip" aria-label=${`Role: ${state.role || 'builder'}`} title="Who works (Alt+R)" onClick=${() => screen.run('/role')}>${state.role || 'builder'}</button>` : null}
+      <button class="icon" aria-label="Add an image" onClick=${() => files.current.click()}>+</button>
+      ${isTouch ? html`<button class="icon camera" aria-label="Take a photo" onClick=${() => camera.current.click()}>◉</button>` : null}
+      <button class="chip mode" aria-label=${`Mode: ${mode}`} title="What Odin may do (F2)" onClick=${cycleMode}>${mode}</button>
+      ${!session.agent && screen.can('approve') && state ? html`<button class="chip" aria-label=${`Role: ${state.role || 'builder'}`} title="Who works (Alt+R)" onClick=${() => screen.run('/role')}>${state.role || 'builder'}</button>` : null}
       <span class="hint">${hint}</span>
-      ${isTouch && text ? html`<button type="button" class="icon" aria-label="Line break" onClick=${() => { write(`${text}\n`); input.current.focus(); }}>↵</button>` : null}
-      ${isWorking ? html`<button type="button" class="stop" aria-label="Stop" title="Esc" onClick=${screen.stop}><span class="square" aria-hidden="true"></span><span class="wide">Stop</span></button>` : null}
-      ${isWorking && text.trim() && !edited ? html`<button type="button" class="wide-button" onClick=${() => send(true)}>Steer</button>` : null}
+      ${isTouch && text ? html`<button class="icon" aria-label="Line break" onClick=${() => { write(`${text}\n`); input.current.focus(); }}>↵</button>` : null}
+      ${isWorking ? html`<button class="stop" aria-label="Stop" title="Esc" onClick=${screen.stop}><span class="square" aria-hidden="true"></span><span class="wide">Stop</span></button>` : null}
+      ${isWorking && text.trim() && !edited ? html`<button class="wide-button" onClick=${() => send(true)}>Steer</button>` : null}
       <button class="primary send" disabled=${!text.trim() && !images.length} aria-label=${edited ? 'Save the queued prompt' : isWorking ? 'Queue the prompt' : 'Send the prompt'}>${edited ? 'Save' : isWorking ? 'Queue' : 'Send'}</button>
     </div>
     <input ref=${files} type="file" class="unseen" tabindex="-1" accept="image/*" multiple aria-label="Images" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
@@ -307,7 +304,7 @@ function CompletionPopup({ id, popup, choose }) {
   return html`<ul class="completion list" role="listbox" aria-label="Suggestions" id=${id} ref=${list}>${popup.items.map((item, at) => html`
     <li key=${item.label + at} id=${`${id}-${at}`} role="option" aria-selected=${at === popup.at} class=${at === popup.at ? 'here' : ''} title=${item.help || undefined}
       onPointerDown=${(event) => event.preventDefault()} onClick=${() => choose(item)}>
-      <span class="what"><b dir="auto">${item.label}</b>${item.hint ? html` <span class="dim" dir="auto">${item.hint}</span>` : null}</span>
+      <span class="what"><b>${item.label}</b>${item.hint ? html` <span class="dim" dir="auto">${item.hint}</span>` : null}</span>
       <span class="detail" dir="auto">${item.help}</span></li>`)}</ul>`;
 }
 

@@ -26,9 +26,15 @@ function dropToast(id) {
 
 export function Toasts() {
   useEvents(ui, 'toasts');
-  return html`<div class="toasts" role="status" aria-live="polite" aria-label="Messages">${toasts.map(({ id, text, level }) => html`
+  const node = useRef(null);
+  // In the top layer, so that a dialog does not cover them.
+  useLayoutEffect(() => {
+    node.current.hidePopover?.();
+    if (toasts.length) node.current.showPopover?.();
+  }, [toasts]);
+  return html`<div class="toasts" ref=${node} popover="manual" role="status" aria-live="polite" aria-label="Messages">${toasts.map(({ id, text, level }) => html`
     <div key=${id} class="toast" data-level=${level}><span dir="auto">${text}</span>
-      <button type="button" aria-label="Dismiss" onClick=${() => dropToast(id)}>✕</button></div>`)}</div>`;
+      <button aria-label="Dismiss" onClick=${() => dropToast(id)}>✕</button></div>`)}</div>`;
 }
 
 // --- dialogs ---
@@ -70,7 +76,7 @@ export function Dialog({ title, close, children, actions, size = '', role, onKey
   return html`<dialog ref=${node} class=${`dialog ${size}`} role=${role} aria-labelledby=${id} onKeyDown=${onKeyDown}
       onCancel=${(event) => { event.preventDefault(); close(); }} onClick=${(event) => { if (event.target === node.current) close(); }}>
     <div class="dialog-box">
-      <header><h2 id=${id} dir="auto">${title}</h2><button type="button" class="icon" aria-label="Close" onClick=${() => close()}>✕</button></header>
+      <header><h2 id=${id}>${title}</h2><button class="icon" aria-label="Close" onClick=${() => close()}>✕</button></header>
       <div class="dialog-body">${children}</div>
       ${actions ? html`<footer>${actions}</footer>` : null}
     </div>
@@ -79,9 +85,9 @@ export function Dialog({ title, close, children, actions, size = '', role, onKey
 
 function Confirmation({ title, text, verb, isDangerous, close }) {
   return html`<${Dialog} title=${title} close=${close} size="narrow" role="alertdialog" actions=${html`
-      <button type="button" data-focus onClick=${() => close(false)}>Cancel</button>
-      <button type="button" class=${isDangerous ? 'danger' : 'primary'} onClick=${() => close(true)}>${verb}</button>`}>
-    <p dir="auto">${text}</p><//>`;
+      <button data-focus onClick=${() => close(false)}>Cancel</button>
+      <button class=${isDangerous ? 'danger' : 'primary'} onClick=${() => close(true)}>${verb}</button>`}>
+    <p>${text}</p><//>`;
 }
 
 export const confirm = (title, text, verb, isDangerous = true) => openDialog(Confirmation, { title, text, verb, isDangerous });
@@ -94,7 +100,7 @@ function Question({ title, label, value, verb, close, isOptional }) {
   };
   return html`<${Dialog} title=${title} close=${close} size="narrow"><form onSubmit=${submit} class="stack">
     <label>${label}<input data-focus value=${text} dir="auto" onInput=${(event) => setText(event.target.value)} /></label>
-    <div class="buttons"><button type="button" onClick=${() => close()}>Cancel</button><button class="primary">${verb}</button></div>
+    <div class="buttons"><button onClick=${() => close()}>Cancel</button><button class="primary">${verb}</button></div>
   </form><//>`;
 }
 
@@ -124,14 +130,14 @@ export function Picker({ title, items, close, placeholder = 'Type to filter', ow
   };
   const hints = Object.entries(keys);
   return html`<${Dialog} title=${title} close=${close} onKeyDown=${onKeyDown} actions=${hints.length ? html`<div class="buttons">${
-      hints.map(([key, [label, run]]) => html`<button type="button" onClick=${() => found[here] && run(found[here].value, close)}>${label} <kbd>${key}</kbd></button>`)}</div>` : null}>
+      hints.map(([key, [label, run]]) => html`<button onClick=${() => found[here] && run(found[here].value, close)}>${label} <kbd>${key}</kbd></button>`)}</div>` : null}>
     ${children}
     <input type=${isFiltered ? 'search' : 'text'} class=${isFiltered ? 'filter' : 'unseen'} data-focus role="combobox" aria-expanded="true" aria-autocomplete="list" aria-controls=${id} aria-label=${isFiltered ? placeholder : title}
       aria-activedescendant=${found.length ? `${id}-${here}` : undefined} placeholder=${placeholder} value=${words} readonly=${!isFiltered} dir="auto"
       onInput=${(event) => { setWords(event.target.value); setAt(0); }} />
     <ul class="list" role="listbox" aria-label=${title} id=${id} ref=${list}>${found.slice(0, 300).map((item, number) => html`
       <li key=${item.label + number} id=${`${id}-${number}`} role="option" aria-selected=${number === here} class=${number === here ? 'here' : ''} onClick=${() => close(item.value)} onPointerMove=${() => number !== here && setAt(number)}>
-        <span class="what"><b dir="auto">${item.label}</b>${item.isCurrent ? html` <span class="tag">current</span>` : null}${item.detail ? html`<span class="detail" dir="auto">${item.detail}</span>` : null}</span>
+        <span class="what"><b>${item.label}</b>${item.isCurrent ? html` <span class="tag">current</span>` : null}${item.detail ? html`<span class="detail" dir="auto">${item.detail}</span>` : null}</span>
         ${item.hint ? html`<span class="status">${item.hint}</span>` : null}</li>`)}</ul>
     ${items === undefined ? html`<${Waiting} />` : !found.length ? html`<${Empty}>${empty}<//>` : null}
   <//>`;

@@ -85,8 +85,8 @@ export function Diff({ text, whole = false, showPaths = false, reveal = (one) =>
     return rows.length ? html`<${DiffFile} key=${file.path} file=${file} rows=${rows} reveal=${reveal} isNamed=${showPaths || files.length > 1} />` : null;
   });
   const hidden = total - SHORT;
-  return html`<div class="diff">${shown}${
-    room < 0 ? html`<button type="button" class="more" onClick=${() => setWhole(true)}>… ${plural(hidden, 'more line')}</button>` : null}</div>`;
+  return html`<div class=${total > 300 ? 'diff long' : 'diff'}>${shown}${
+    room < 0 ? html`<button class="more" onClick=${() => setWhole(true)}>… ${plural(hidden, 'more line')}</button>` : null}</div>`;
 }
 
 function DiffFile({ file, rows, isNamed, reveal }) {
@@ -109,7 +109,7 @@ function renderRow({ kind, number, text, part }, reveal) {
 }
 
 // Text that is nearly a diff: shown line by line, so that nothing gets lost.
-const PlainDiff = ({ text }) => html`<pre class="quote" dir="auto">${text.split(/(?<=\n)/).map((line) => (
+const PlainDiff = ({ text }) => html`<pre class="quote">${text.split(/(?<=\n)/).map((line) => (
   /^[+-]/.test(line) ? html`<span class=${line[0] === '+' ? 'added' : 'removed'}>${line}</span>` : line))}</pre>`;
 
 // Returns the unified diff of two texts with three lines around each change.

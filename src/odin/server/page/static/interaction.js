@@ -40,6 +40,8 @@ export function InteractionView({ screen, ask: original, total }) {
     return () => { if (panel.current?.contains(document.activeElement)) setTimeout(screen.write); };
   }, []);
 
+  useEffect(() => { body.current.scrollTop = 0; }, [step.name]);
+
   const give = async (answer, note = '') => {
     setBusy(true);
     setMessage('');
@@ -120,13 +122,13 @@ export function InteractionView({ screen, ask: original, total }) {
 
   return html`<section class="interaction" ref=${panel} tabindex="-1" role="region" aria-label="Request" data-kind=${kind} data-state=${step.name} onKeyDown=${onKeyDown}>
     <header>
-      <h2 dir="auto" aria-live="assertive">${isEdited ? 'Edited call: ' : ''}${ask.agent && !isForm ? html`<span class="dim">${escapeHidden(ask.agent)} asks: </span>` : null}${revealSpaces(head)}</h2>
+      <h2 aria-live="assertive">${isEdited ? 'Edited call: ' : ''}${ask.agent && !isForm ? html`<span class="dim">${escapeHidden(ask.agent)} asks: </span>` : null}${revealSpaces(head)}</h2>
       ${total > 1 ? html`<span class="chip count" aria-label=${`1 of ${total} requests`}>1 of ${total}</span>` : null}
     </header>
     <div class="interaction-body" ref=${body} tabindex="0" role="group" aria-label="Details">
-      ${ask.task ? html`<p class="dim" dir="auto">${escapeHidden(ask.task)}</p>` : null}
+      ${ask.task ? html`<p class="dim">${escapeHidden(ask.task)}</p>` : null}
       ${isForm ? (may ? html`<${Form} fields=${ask.form.filter(({ name }) => name === 'answers')} give=${give} isBusy=${isBusy} hasCancel=${Boolean(find('cancel'))} />` : html`<${Questions} ask=${ask} />`)
-        : step.name === 'plan' ? html`<textarea class="plan-edit" aria-label="Plan" dir="auto" rows="14" value=${step.plan} data-focus onInput=${(event) => setStep({ ...step, plan: event.target.value })} ref=${focusFirst}></textarea>`
+        : step.name === 'plan' ? html`<textarea class="plan-edit" aria-label="Plan" rows="14" value=${step.plan} data-focus onInput=${(event) => setStep({ ...step, plan: event.target.value })} ref=${focusFirst}></textarea>`
         : html`<${Details} ...${{ ask, required, isAll }} plan=${step.plan} />`}
       ${step.name === 'edit' ? html`<${ArgumentEditor} args=${facts.args} save=${(args) => { setAsk(replaceArguments(original, args)); back(); }} back=${back} />` : null}
     </div>
@@ -140,7 +142,7 @@ export function InteractionView({ screen, ask: original, total }) {
       : isForm || step.name === 'edit' ? null
       : step.name === 'rule' ? html`<${RuleStep} ...${{ ask, give, back, isBusy }} choice=${step.choice} />`
       : step.name === 'text' || step.name === 'note' ? html`<${TextStep} ...${{ ask, give, back, isBusy, step, hasRun }} />`
-      : step.name === 'plan' ? html`<div class="answers"><button type="button" class="primary" onClick=${back}>Use this plan</button><button type="button" onClick=${() => { setStep({ name: 'ask' }); panel.current.focus(); }}>Discard the changes</button></div>`
+      : step.name === 'plan' ? html`<div class="answers"><button class="primary" onClick=${back}>Use this plan</button><button onClick=${() => { setStep({ name: 'ask' }); panel.current.focus(); }}>Discard the changes</button></div>`
       : html`<div class="answers" role="group" aria-label="Answers">
           ${usual.map((choice) => html`<${AnswerButton} key=${choice.key} label=${choice.label} about=${choice.about} keyName=${keyOf(choice.key)} tone=${toneOf(choice, ask)} isBusy=${isBusy} run=${() => choose(choice)} />`)}
           ${shownExtras.map(([name, label, run]) => html`<${AnswerButton} key=${name} label=${label} keyName=${keyOf(name)} isBusy=${isBusy} run=${run} />`)}
@@ -151,7 +153,7 @@ export function InteractionView({ screen, ask: original, total }) {
 
 const toneOf = ({ key }, { kind }) => (key === 'allow_once' || key === 'approve' || key === 'yes' ? 'primary' : key === 'stop' && kind === 'permission' ? 'danger' : '');
 
-const AnswerButton = ({ label, about, keyName, tone = '', isBusy, run }) => html`<button type="button" class=${tone} disabled=${isBusy} title=${about || undefined}
+const AnswerButton = ({ label, about, keyName, tone = '', isBusy, run }) => html`<button class=${tone} disabled=${isBusy} title=${about || undefined}
   aria-keyshortcuts=${keyName?.length === 1 ? keyName : undefined} onClick=${run}><span dir="auto">${label}</span>${keyName && keyName.length === 1 ? html` <kbd aria-hidden="true">${keyName}</kbd>` : null}</button>`;
 
 const listKeys = (choices, extras, kind) => Object.entries(KEYS[kind] ?? {}).flatMap(([key, action]) => {
@@ -178,24 +180,24 @@ function Details({ ask, required, isAll, plan }) {
   return html`
     <div ref=${required}>
       ${details.slice(0, count).map((one, at) => html`<${Detail} key=${at} ...${one} />`)}
-      ${(ask.warnings ?? []).map((line) => html`<p class="warn" key=${line} dir="auto">${escapeHidden(line)}</p>`)}
+      ${(ask.warnings ?? []).map((line) => html`<p class="warn" key=${line}>${escapeHidden(line)}</p>`)}
     </div>
-    ${isAll && args ? html`<dl class="args">${Object.entries(args).map(([name, value]) => html`<div key=${name}><dt dir="auto">${escapeHidden(name)}</dt>
-      <dd><pre class="quote" dir="auto">${escapeHidden(typeof value === 'string' ? value : JSON.stringify(value))}</pre></dd></div>`)}</dl>
-      ${offeredRules(ask).length ? html`<p class="dim">Rules you can save:</p><pre class="quote" dir="auto">${offeredRules(ask).join('\n')}</pre>` : null}` : null}
+    ${isAll && args ? html`<dl class="args">${Object.entries(args).map(([name, value]) => html`<div key=${name}><dt>${escapeHidden(name)}</dt>
+      <dd><pre class="quote">${escapeHidden(typeof value === 'string' ? value : JSON.stringify(value))}</pre></dd></div>`)}</dl>
+      ${offeredRules(ask).length ? html`<p class="dim">Rules you can save:</p><pre class="quote">${offeredRules(ask).join('\n')}</pre>` : null}` : null}
     ${details.slice(count).map((one, at) => html`<${Detail} key=${`rest-${at}`} ...${one} text=${one.kind === 'markdown' && plan !== undefined ? plan : one.text} />`)}`;
 }
 
 function Detail({ kind, text, heading }) {
-  const title = heading ? html`<p class="dim" dir="auto">${escapeHidden(heading)}</p>` : null;
-  if (kind === 'quote') return html`${title}<pre class="quote" dir="auto">${revealSpaces(text)}</pre>`;
+  const title = heading ? html`<p class="dim">${escapeHidden(heading)}</p>` : null;
+  if (kind === 'quote') return html`${title}<pre class="quote">${revealSpaces(text)}</pre>`;
   if (kind === 'diff') return html`${title}<${Diff} text=${text} whole=${true} showPaths=${true} reveal=${escapeHidden} />`;
   if (kind === 'markdown') return html`${title}<${MarkdownText} key=${text.length} text=${text} />`;
-  return html`${title}<p class="dim" dir="auto">${escapeHidden(text)}</p>`;
+  return html`${title}<p class="dim">${escapeHidden(text)}</p>`;
 }
 
-const Questions = ({ ask }) => html`<dl class="args">${ask.form.map((field, at) => html`<div key=${at}><dt dir="auto">${field.label}</dt><dd dir="auto">${field.text}
-  ${field.options?.length ? html`<ul>${field.options.map(({ label, detail }) => html`<li key=${label} dir="auto">${label}${detail ? ` – ${detail}` : ''}</li>`)}</ul>` : null}</dd></div>`)}</dl>`;
+const Questions = ({ ask }) => html`<dl class="args">${ask.form.map((field, at) => html`<div key=${at}><dt>${field.label}</dt><dd>${field.text}
+  ${field.options?.length ? html`<ul>${field.options.map(({ label, detail }) => html`<li key=${label}>${label}${detail ? ` – ${detail}` : ''}</li>`)}</ul>` : null}</dd></div>`)}</dl>`;
 
 // --- the steps of an answer ---
 
@@ -214,7 +216,7 @@ function RuleStep({ ask, choice, give, back, isBusy }) {
     <label>${isAllowing ? 'Allow and save this rule' : 'Deny and save this rule'}<input class="mono" value=${rule} dir="auto" ref=${focusFirst} onInput=${(event) => setRule(event.target.value)} required /></label>
     <fieldset class="inline"><legend>Save it</legend>${SCOPES.map(([name, words]) => html`<label class="option" key=${name}><input type="radio" name="scope" checked=${scope === name} onChange=${() => setScope(name)} />${words}</label>`)}</fieldset>
     ${choice.fields?.includes('text') ? html`<label>Reason for the model (optional)<input value=${reason} dir="auto" onInput=${(event) => setReason(event.target.value)} /></label>` : null}
-    <div class="buttons"><button type="button" onClick=${back}>Back</button><button class="primary" disabled=${isBusy}>Save rule</button></div>
+    <div class="buttons"><button onClick=${back}>Back</button><button class="primary" disabled=${isBusy}>Save rule</button></div>
   </form>`;
 }
 
@@ -230,9 +232,9 @@ function TextStep({ ask, step, give, back, isBusy, hasRun }) {
     else if (text.trim() || !step.choice.asks) give({ choice: step.choice.key, text: text.trim() });
   };
   return html`<form class="step stack" onSubmit=${submit}>
-    <label>${label}<textarea rows="2" dir="auto" ref=${focusFirst} value=${text} placeholder=${field?.text ?? ''} onInput=${(event) => setText(event.target.value)}
+    <label>${label}<textarea rows="2" ref=${focusFirst} value=${text} placeholder=${field?.text ?? ''} onInput=${(event) => setText(event.target.value)}
       onKeyDown=${(event) => { if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) submit(event); }}></textarea></label>
-    <div class="buttons"><button type="button" onClick=${back}>Back</button><button class="primary" disabled=${isBusy || (Boolean(step.choice.asks) && !text.trim())}>${verb}</button></div>
+    <div class="buttons"><button onClick=${back}>Back</button><button class="primary" disabled=${isBusy || (Boolean(step.choice.asks) && !text.trim())}>${verb}</button></div>
   </form>`;
 }
 
@@ -259,10 +261,10 @@ function ArgumentEditor({ args, save, back }) {
   };
   return html`<form class="step stack edit" aria-label="Edit the call" onSubmit=${submit}>
     ${Object.keys(args).map((name, at) => html`<label key=${name}><span dir="auto">${name}${isText(args[name]) ? '' : ' (JSON)'}</span>
-      <textarea class="mono" dir="auto" rows=${Math.min(Math.max(texts[name].split('\n').length, 1), 14)} value=${texts[name]} spellcheck=${false} ref=${at === 0 ? focusFirst : undefined}
+      <textarea class="mono" rows=${Math.min(Math.max(texts[name].split('\n').length, 1), 14)} value=${texts[name]} spellcheck=${false} ref=${at === 0 ? focusFirst : undefined}
         onInput=${(event) => setTexts({ ...texts, [name]: event.target.value })} onKeyDown=${(event) => { if (event.key === 's' && event.ctrlKey) submit(event); }}></textarea></label>`)}
     <p class="warn" role="alert">${problem}</p>
-    <div class="buttons"><button type="button" onClick=${back}>Back</button><button class="primary">Use this</button></div>
+    <div class="buttons"><button onClick=${back}>Back</button><button class="primary">Use this</button></div>
   </form>`;
 }
 
@@ -330,7 +332,7 @@ export function Form({ fields, give, isBusy, hasCancel }) {
   };
   return html`<form class="form stack" ref=${node} onSubmit=${submit} novalidate>
     ${fields.map((field, at) => html`<${Field} key=${at} ...${{ field, at }} picked=${picked[at]} own=${own[at]} problem=${problems[at]} toggle=${(label) => toggle(at, label, field.multiple)} write=${(words) => write(at, words, field.multiple)} />`)}
-    <div class="buttons">${hasCancel ? html`<button type="button" disabled=${isBusy} onClick=${() => give({ choice: 'cancel' })}>${fields.length > 1 ? 'Cancel all' : 'Cancel'}</button>` : null}
+    <div class="buttons">${hasCancel ? html`<button disabled=${isBusy} onClick=${() => give({ choice: 'cancel' })}>${fields.length > 1 ? 'Cancel all' : 'Cancel'}</button>` : null}
       <button class="primary" disabled=${isBusy}>Answer</button></div>
   </form>`;
 }
@@ -347,7 +349,7 @@ function Field({ field, at, picked, own, problem, toggle, write }) {
     : html`<input type="text" ...${shared} aria-label=${options.length ? `Other answer: ${field.label || field.text}` : field.label || field.text} placeholder=${options.length ? 'Other…' : ''} required=${field.required} />`;
   return html`<fieldset data-field=${at}>
     <legend dir="auto">${escapeHidden(field.label || field.text)}${field.required ? html`<span class="dim"> (required)</span>` : null}</legend>
-    ${field.label && field.text ? html`<p dir="auto" class="question">${escapeHidden(field.text)}</p>` : null}
+    ${field.label && field.text ? html`<p class="question">${escapeHidden(field.text)}</p>` : null}
     ${options.map(({ label, detail }, number) => html`<label class="option" key=${label}>
       <input type=${field.multiple ? 'checkbox' : 'radio'} name=${id} checked=${picked.includes(label)} onChange=${() => toggle(label)} />
       <span><span dir="auto">${escapeHidden(label)}</span>${number === 0 && !field.multiple ? html` <span class="dim">(default)</span>` : null}${detail ? html`<span class="detail" dir="auto">${escapeHidden(detail)}</span>` : null}</span></label>`)}

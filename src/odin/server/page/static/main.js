@@ -121,13 +121,13 @@ function SessionScreen({ app, id, agent }) {
   const { state } = session;
   if (session.problem) {
     return html`<main class="splash" aria-labelledby="problem"><h1 id="problem">This session cannot be shown</h1>
-      <p dir="auto" role="alert">${describe(session.problem)}</p><p><a class="button" href="#/">All sessions</a></p></main>`;
+      <p role="alert">${describe(session.problem)}</p><p><a class="button" href="#/">All sessions</a></p></main>`;
   }
   const asked = state?.interactions ?? [];
   return html`<div class="screen" data-panel=${isDocked && hasPanel ? 'docked' : ''}>
     <${Header} screen=${screen} hasPanel=${isDocked ? hasPanel : hasDrawer} />
     <main class="main" aria-label="Session">
-      ${agent ? html`<div class="agent-bar"><span>Agent <b dir="auto">${agent}</b></span><a href=${`#/s/${id}`}>Back to the main agent</a></div>` : null}
+      ${agent ? html`<div class="agent-bar"><span>Agent <b>${agent}</b></span><a href=${`#/s/${id}`}>Back to the main agent</a></div>` : null}
       ${session.blocks.length || !state ? html`<${Transcript} session=${session} controls=${transcript} onEdit=${(block) => screen.run(`/fork ${block.key}`)} />` : html`<${Welcome} screen=${screen} />`}
       <div class="bottom">
         <${Reconnecting} session=${session} />
@@ -150,11 +150,11 @@ function Header({ screen, hasPanel }) {
   const agents = (state?.agents ?? []).filter(({ is_working }) => is_working).length;
   return html`<header class="bar">
     <a class="icon" href="#/" aria-label="All sessions">‹</a>
-    <h1 dir="auto" title=${state?.cwd ?? ''}>${state ? state.title || 'New session' : ''}</h1>
-    ${agents ? html`<button type="button" class="chip" onClick=${() => screen.run('/agents')}>${agents} ${agents === 1 ? 'agent' : 'agents'}</button>` : null}
-    ${screen.can('prompt') ? html`<button type="button" class="icon" aria-label="New session in this folder" onClick=${() => screen.run('/new')}>＋</button>` : null}
-    <button type="button" class="icon" aria-label="Menu" onClick=${() => screen.run('/menu')}>⋯</button>
-    <button type="button" class="icon" aria-label="Side panel" aria-expanded=${hasPanel} onClick=${screen.togglePanel}>☰</button>
+    <h1 title=${state?.cwd ?? ''}>${state ? state.title || 'New session' : ''}</h1>
+    ${agents ? html`<button class="chip" onClick=${() => screen.run('/agents')}>${agents} ${agents === 1 ? 'agent' : 'agents'}</button>` : null}
+    ${screen.can('prompt') ? html`<button class="icon" aria-label="New session in this folder" onClick=${() => screen.run('/new')}>+</button>` : null}
+    <button class="icon" aria-label="Menu" onClick=${() => screen.run('/menu')}>⋯</button>
+    <button class="icon" aria-label="Side panel" aria-expanded=${hasPanel} onClick=${screen.togglePanel}>☰</button>
   </header>`;
 }
 
@@ -163,7 +163,7 @@ function Welcome({ screen }) {
   const branch = state.branch ? ` (${state.branch})` : '';
   return html`<div class="transcript-area"><div class="welcome" role="region" aria-label="Conversation">
     <p class="name"><b>Odin</b> <span class="dim">${state.version}</span></p>
-    <dl><dt>model</dt><dd dir="auto">${state.model}</dd><dt>directory</dt><dd dir="auto">${state.cwd}${branch}</dd><dt>sandbox</dt><dd dir="auto">${state.sandbox || 'none'}</dd></dl>
+    <dl><dt>model</dt><dd>${state.model}</dd><dt>directory</dt><dd>${state.cwd}${branch}</dd><dt>sandbox</dt><dd>${state.sandbox || 'none'}</dd></dl>
     ${state.model?.startsWith('offline/') ? html`<p class="warn">No model connected. Choose one with /model.</p>` : null}
     <ul><li>Describe a task. @ mentions a file, ! runs a command.</li><li>/ lists commands, ? the keys. /init writes AGENTS.md.</li></ul>
   </div></div>`;
@@ -203,7 +203,7 @@ function useNotifications(session) {
     const notify = (title, body) => {
       if (!document.hidden || load('notify') !== 'on' || globalThis.Notification?.permission !== 'granted') return;
       try {
-        const note = new Notification(title, { body: body.slice(0, 200), tag: session.id, icon: new URL('icon-192.png', import.meta.url).href });
+        const note = new Notification(title, { body: body.slice(0, 200), tag: session.id, icon: new URL('icon-512.png', import.meta.url).href });
         note.onclick = () => { focus(); note.close(); };
       } catch {
         // Some phones only show the notifications of a service worker.
@@ -249,4 +249,6 @@ function fitKeyboard() {
 }
 
 fitKeyboard();
-render(html`<${Page} />`, document.getElementById('app'));
+const root = document.getElementById('app');
+root.replaceChildren();
+render(html`<${Page} />`, root);

@@ -1,11 +1,10 @@
 // Markdown as vnodes. What has been parsed stays parsed: while an answer grows, only its tail is parsed again.
 
 import { Component, Fragment, html, useState } from './base.js';
-import { Lexer } from './vendor/marked.js';
+import { FENCE, parseBlocks, parseInline } from './parser.js';
 
 const PIECE = 8_000; // characters that are parsed at once
 const GROUP = 40; // finished blocks that are rendered together
-const FENCE = /^ {0,3}(`{3,}|~{3,})([^\n]*)(?:\n|$)/;
 
 // The blocks of a growing text: `done` will not change any more, `open` may.
 export class Markdown {
@@ -14,15 +13,15 @@ export class Markdown {
   #at = 0;
   #seen = '';
   #isLive = true;
-  #links = {};
   #quietUntil = 0;
 
-  // Takes the whole text so far. Returns false if parsing the rest waits, so that long parsing takes a small share of the time.
+  // Takes the whole text so far. Returns false if it was not parsed yet: long parsing takes only a share of the time.
   update(text, isLive) {
-    if (text.length < this.#seen.length || !text.startsWith(this.#seen.slice(-64), this.#seen.length - Math.min(this.#seen.length, 64))) {
+    const known = this.#seen.length;
+    if (text.length < known || !text.startsWith(this.#seen.slice(-64), Math.max(known - 64, 0))) {
       Object.assign(this, { done: [], open: [] });
       this.#at = 0;
-    } else if (text.length === this.#seen.length && isLive === this.#isLive) {
+    } else if (text.length === known && isLive === this.#isLive) {
       return true;
     }
     const started = performance.now();
@@ -42,63 +41,47 @@ export class Markdown {
       if (fence) {
         const end = findFenceEnd(rest, fence);
         const code = { type: 'code', lang: fence[2].trim(), text: rest.slice(fence[0].length, end.text) };
-        if (end.next < 0) {
-          this.open = [code];
-          return;
-        }
+        this.open = [code];
+        if (end.next < 0) return;
         this.done.push(code);
         this.#at += end.next;
         continue;
       }
-      const tokens = this.#lex(rest.slice(0, PIECE));
+      const blocks = parseBlocks(rest.slice(0, PIECE));
       if (rest.length > PIECE) {
-        this.#finish(rest, tokens);
+        this.#finish(rest, blocks);
         continue;
       }
-      const keep = this.#isLive ? 2 : 0;
-      for (const token of tokens.slice(0, Math.max(tokens.length - keep, 0))) {
-        // A fence is left to the loop, which finds out whether it is closed.
-        if (token.type === 'code' && FENCE.test(token.raw)) break;
-        tokens.shift();
-        this.done.push(token);
-        this.#at += token.raw.length;
-      }
-      if (tokens.length && this.#at && FENCE.test(tokens[0].raw)) continue;
-      this.open = tokens;
+      let sure = Math.max(blocks.length - (this.#isLive ? 2 : 0), 0);
+      const open = blocks.findIndex(({ isFenced }) => isFenced);
+      if (open > 0) sure = open; // the loop finds out whether it is closed
+      this.done.push(...blocks.slice(0, sure));
+      for (const { size } of blocks.slice(0, sure)) this.#at += size;
+      if (open > 0) continue;
+      this.open = blocks.slice(sure);
       return;
     }
   }
 
   // Finishes what of a piece cannot change: all but the last block, or what is whole of a block longer than the piece.
-  #finish(rest, tokens) {
-    const sure = tokens.slice(0, -1);
-    const [last] = tokens.slice(-1);
-    let size = sure.reduce((sum, token) => sum + token.raw.length, 0);
-    if (sure.every(({ type }) => type === 'space')) {
-      if (last.type === 'list' && last.items.length > 1) {
-        const items = last.items.slice(0, -1);
-        sure.push({ ...last, items });
-        size += items.reduce((sum, item) => sum + item.raw.length, 0);
-      } else {
-        const room = last.type === 'table' ? PIECE * 20 : PIECE;
-        const cut = rest.lastIndexOf('\n', room - 1) + 1 || room;
-        sure.splice(0, sure.length, ...this.#lex(rest.slice(0, cut)));
-        size = cut;
-      }
+  #finish(rest, blocks) {
+    const sure = blocks.slice(0, -1);
+    const last = blocks.at(-1);
+    if (!sure.length && last.items?.length > 1) {
+      const items = last.items.slice(0, -1);
+      sure.push({ ...last, items, size: items.reduce((sum, item) => sum + item.size, 0) });
+    } else if (!sure.length) {
+      const room = last.type === 'table' ? PIECE * 20 : PIECE;
+      const cut = rest.lastIndexOf('\n', room - 1) + 1 || room;
+      sure.push(...parseBlocks(rest.slice(0, cut)));
     }
     this.done.push(...sure);
-    this.#at += Math.min(size, rest.length);
-  }
-
-  #lex(text) {
-    const lexer = new Lexer({ gfm: true });
-    lexer.tokens.links = this.#links;
-    return [...lexer.lex(text)];
+    for (const { size } of sure) this.#at += size;
   }
 }
 
 function findFenceEnd(text, fence) {
-  const closing = new RegExp(`^ {0,3}${fence[1][0]}{${fence[1].length},}[ \\t]*(?:\\n|$)`, 'gm');
+  const closing = new RegExp(`^ {0,3}\\${fence[1][0]}{${fence[1].length},}[ \\t]*(?:\\n|$)`, 'gm');
   closing.lastIndex = fence[0].length;
   const found = fence[0].endsWith('\n') ? closing.exec(text) : null;
   if (!found) return { text: text.length, next: -1 };
@@ -112,90 +95,75 @@ export function MarkdownText({ text, live = false, parsed }) {
   if (!markdown.update(text, live)) setTimeout(() => again(text.length), 60);
   const groups = [];
   for (let at = 0; at < markdown.done.length; at += GROUP) {
-    const tokens = markdown.done.slice(at, at + GROUP);
-    groups.push(html`<${Finished} key=${at} count=${tokens.length} tokens=${tokens} />`);
+    groups.push(html`<${Finished} key=${at} blocks=${markdown.done.slice(at, at + GROUP)} />`);
   }
-  return html`<div class="markdown" dir="auto">${groups}<${Fragment} key="open">${markdown.open.map(renderBlock)}<//></div>`;
+  return html`<div class="markdown" dir="auto">${groups}<${Fragment} key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}<//></div>`;
 }
 
 class Finished extends Component {
-  shouldComponentUpdate(next) {
-    return next.count !== this.props.count || next.tokens[0] !== this.props.tokens[0];
+  shouldComponentUpdate({ blocks }) {
+    return blocks.length !== this.props.blocks.length || blocks[0] !== this.props.blocks[0];
   }
 
-  render({ tokens }) {
-    return tokens.map(renderBlock);
+  render({ blocks }) {
+    return blocks.map(renderBlock);
   }
 }
 
-function renderBlock(token) {
-  switch (token.type) {
-    case 'space': case 'def': return null;
-    case 'heading': return html`<div class="heading" role="heading" aria-level=${Math.min(token.depth + 2, 6)} data-depth=${token.depth} dir="auto">${renderInline(token.tokens)}</div>`;
-    case 'code': return html`<${CodeBlock} text=${token.text} lang=${token.lang ?? ''} />`;
+function renderBlock(block) {
+  switch (block.type) {
+    case 'heading': return html`<div class="heading" role="heading" aria-level=${Math.max(block.depth, 2)} data-depth=${block.depth} dir="auto">${renderInline(block.text)}</div>`;
+    case 'paragraph': return html`<p>${renderInline(block.text)}</p>`;
+    case 'code': return html`<${CodeBlock} ...${block} />`;
     case 'hr': return html`<hr />`;
-    case 'blockquote': return html`<blockquote dir="auto">${token.tokens.map(renderBlock)}</blockquote>`;
-    case 'list': return renderList(token);
-    case 'table': return renderTable(token);
-    case 'text': return html`<${Fragment}>${renderInline(token.tokens ?? [token])}<//>`;
-    case 'html': return html`<p dir="auto">${token.text.trimEnd()}</p>`;
-    default: return html`<p dir="auto">${token.tokens ? renderInline(token.tokens) : token.text ?? token.raw}</p>`;
+    case 'quote': return html`<blockquote>${block.blocks.map(renderBlock)}</blockquote>`;
+    case 'list': return html`<${block.start === null ? 'ul' : 'ol'} start=${block.start ?? undefined}>${block.items.map(renderItem)}<//>`;
+    case 'table': return renderTable(block);
+    default: return null;
   }
 }
 
-function renderList(token) {
-  const items = token.items.map((item) => html`<li dir="auto" class=${item.task ? 'task' : ''}>${
-    item.task ? html`<span class="box" aria-label=${item.checked ? 'done' : 'open'} role="img">${item.checked ? '✓' : '○'}</span> ` : null
-  }${item.tokens.filter(({ type }) => type !== 'checkbox').map(renderBlock)}</li>`);
-  return token.ordered ? html`<ol start=${token.start === 1 || token.start === '' ? undefined : token.start}>${items}</ol>` : html`<ul>${items}</ul>`;
+function renderItem({ blocks, isDone }) {
+  const [first, ...rest] = blocks;
+  const box = isDone === null ? null : html`<span role="img" aria-label=${isDone ? 'done' : 'open'}>${isDone ? '✓' : '○'}</span>${' '}`;
+  const words = first?.type === 'paragraph' ? renderInline(first.text) : first && renderBlock(first);
+  return html`<li class=${box ? 'task' : undefined}>${box}${words}${rest.map(renderBlock)}</li>`;
 }
 
-function renderTable(token) {
-  const cell = (tag) => (one, at) => html`<${tag} dir="auto" data-align=${token.align[at] ?? undefined} scope=${tag === 'th' ? 'col' : undefined}>${renderInline(one.tokens)}<//>`;
+function renderTable({ header, align, rows }) {
+  const cell = (tag) => (text, at) => html`<${tag} dir="auto" data-align=${align[at]} scope=${tag === 'th' ? 'col' : undefined}>${renderInline(text)}<//>`;
   return html`<div class="table" role="region" aria-label="Table" tabindex="0"><table>
-    <thead><tr>${token.header.map(cell('th'))}</tr></thead>
-    <tbody>${token.rows.map((row) => html`<tr>${row.map(cell('td'))}</tr>`)}</tbody>
+    <thead><tr>${header.map(cell('th'))}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr>${row.map(cell('td'))}</tr>`)}</tbody>
   </table></div>`;
 }
 
-const renderInline = (tokens = []) => tokens.map((token) => {
-  switch (token.type) {
-    case 'strong': return html`<strong>${renderInline(token.tokens)}</strong>`;
-    case 'em': return html`<em>${renderInline(token.tokens)}</em>`;
-    case 'del': return html`<del>${renderInline(token.tokens)}</del>`;
-    case 'codespan': return html`<code dir="auto">${token.text}</code>`;
-    case 'br': return html`<br />`;
-    case 'link': return renderLink(token);
-    // Nothing is fetched from elsewhere: an image is its description.
-    case 'image': return html`<span class="picture">${token.text || token.href}</span>`;
-    case 'text': return token.tokens ? renderInline(token.tokens) : decodeEntities(token.text);
-    default: return token.text ?? token.raw;
-  }
-});
+const renderInline = (text) => parseInline(text).map(renderPart);
 
-function renderLink({ href, tokens }) {
-  if (!/^(https?:|mailto:)/i.test(href)) return html`<span class="picture">${renderInline(tokens)}</span>`;
-  return html`<a href=${href} target="_blank" rel="noopener noreferrer" title=${href}>${renderInline(tokens)}</a>`;
+function renderPart(part) {
+  if (typeof part === 'string') return part;
+  const { type, text, href, parts } = part;
+  if (type === 'code') return html`<code dir="auto">${text}</code>`;
+  if (type === 'br') return html`<br />`;
+  // Nothing is fetched from elsewhere: an image is its description.
+  if (type === 'image') return html`<span class="picture">${text}</span>`;
+  const inner = parts.map(renderPart);
+  if (type !== 'link') return html`<${type}>${inner}<//>`;
+  return /^(https?:|mailto:)/i.test(href) ? html`<a href=${href} target="_blank" rel="noopener noreferrer" title=${href}>${inner}</a>` : html`<span class="picture">${inner}</span>`;
 }
-
-const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', ndash: '–', mdash: '—', hellip: '…', rarr: '→', larr: '←', times: '×', copy: '©' };
-
-const decodeEntities = (text) => (text.includes('&') ? text.replace(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w+));/gi, (found, ten, hex, name) => {
-  const code = ten ? Number(ten) : hex ? parseInt(hex, 16) : 0;
-  return code ? (code <= 0x10ffff ? String.fromCodePoint(code) : found) : ENTITIES[name] ?? found;
-}) : text);
 
 // --- code ---
 
-const CHUNK = 12_000;
+const CHUNK = 4_000;
+const MOST_COLORED = 60_000;
 
 class Chunk extends Component {
-  shouldComponentUpdate({ text, lang }) {
-    return text !== this.props.text || lang !== this.props.lang;
+  shouldComponentUpdate({ text, isColored }) {
+    return text !== this.props.text || isColored !== this.props.isColored;
   }
 
-  render({ text, lang }) {
-    return html`<span class="chunk">${text.length <= CHUNK * 2 ? highlight(text, lang) : text}</span>`;
+  render({ text, lang, isColored }) {
+    return html`<span class="chunk">${isColored ? highlight(text, lang) : text}</span>`;
   }
 }
 
@@ -211,39 +179,36 @@ function* splitCode(text) {
   yield text.slice(at);
 }
 
-export function CodeBlock({ text, lang }) {
+function CodeBlock({ text, lang, isLive }) {
+  const isColored = !isLive && text.length < MOST_COLORED;
   const [isCopied, setCopied] = useState(false);
   const copy = () => navigator.clipboard?.writeText(text).then(() => {
     setCopied(true);
     setTimeout(() => setCopied(false), 1500);
   });
   const name = lang.split(/[\s,{]/)[0];
-  return html`<div class="code">
-    <div class="code-head"><span dir="auto">${name}</span><button type="button" class="small" onClick=${copy}>${isCopied ? 'Copied' : 'Copy'}</button></div>
-    <pre tabindex="0" dir="auto" aria-label=${name ? `Code, ${name}` : 'Code'} role="region"><code>${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} />`)}</code></pre>
+  return html`<div class=${text.length > CHUNK * 4 ? 'code long' : 'code'}>
+    <div class="code-head"><span dir="auto">${name}</span><button class="small" onClick=${copy}>${isCopied ? 'Copied' : 'Copy'}</button></div>
+    <pre tabindex="0" aria-label=${name ? `Code, ${name}` : 'Code'} role="region">${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} isColored=${isColored} />`)}</pre>
   </div>`;
 }
 
-const WORDS = new Set(`abstract and as assert async await bool boolean break byte case catch char class const continue def default defer del do double elif else end enum except export extends extern false False final finally float fn for from func function global go if impl implements import in int interface is let local long loop match mod mut namespace new nil None not null nullptr of or package pass private protected pub public raise return select self Self short static str string struct super switch then this throw throws trait true True try type typeof undefined union unsafe use using var virtual void where while with yield fi done esac echo`.split(' '));
+const WORDS = new Set('and as assert async await bool break case catch char class const continue def default del do elif else end enum except export extends false False final finally fn for from func function go if impl import in int interface is let match mod mut namespace new nil None not null or package pass private pub public raise return self Self static str string struct super switch then this throw trait true True try type undefined use using var void where while with yield fi done esac echo'.split(' '));
 const HASH = /^(py|python|sh|bash|zsh|shell|console|rb|ruby|ya?ml|toml|make|makefile|dockerfile|r|perl|ini|conf|elixir)$/i;
-const PLAIN = /^(|text|txt|plain|output|log|markdown|md)$/i;
 
+// Comments, strings, numbers and common words: enough to read by, whatever the language.
 function highlight(text, lang) {
-  if (PLAIN.test(lang)) return text;
-  if (/^(diff|patch)$/i.test(lang)) {
-    return text.split(/(?<=\n)/).map((line) => (/^[+-]/.test(line) ? html`<span class=${line[0] === '+' ? 'added' : 'removed'}>${line}</span>` : line));
-  }
-  const comment = HASH.test(lang) ? '#[^\\n]*' : lang === 'sql' ? '--[^\\n]*' : '\\/\\/[^\\n]*|\\/\\*[\\s\\S]*?\\*\\/';
+  if (/^(|text|txt|plain|output|log|markdown|md)$/i.test(lang)) return text;
+  if (/^(diff|patch)$/i.test(lang)) return text.split(/(?<=\n)/).map((line) => (/^[+-]/.test(line) ? html`<span class=${line[0] === '+' ? 'added' : 'removed'}>${line}</span>` : line));
+  const comment = HASH.test(lang) ? '#[^\\n]*' : lang === 'sql' ? '--[^\\n]*' : '\\/\\/[^\\n]*|\\/\\*[^]*?\\*\\/';
   const pattern = new RegExp(`(${comment})|("(?:\\\\.|[^"\\\\\\n])*"|'(?:\\\\.|[^'\\\\\\n])*'|\`(?:\\\\.|[^\`\\\\])*\`)|\\b(\\d[\\w.]*)|([A-Za-z_]\\w*)`, 'g');
   const parts = [];
   let at = 0;
-  for (const found of text.matchAll(pattern)) {
-    const kind = found[1] ? 'comment' : found[2] ? 'string' : found[3] ? 'number' : WORDS.has(found[4]) ? 'word' : '';
+  for (const { 0: found, 1: note, 2: string, 3: number, index } of text.matchAll(pattern)) {
+    const kind = note ? 'comment' : string ? 'string' : number ? 'number' : WORDS.has(found) ? 'word' : '';
     if (!kind) continue;
-    if (found.index > at) parts.push(text.slice(at, found.index));
-    parts.push(html`<span class=${`hl-${kind}`}>${found[0]}</span>`);
-    at = found.index + found[0].length;
+    parts.push(text.slice(at, index), html`<span class=${`hl-${kind}`}>${found}</span>`);
+    at = index + found.length;
   }
-  parts.push(text.slice(at));
-  return parts;
+  return [...parts, text.slice(at)];
 }

@@ -34,13 +34,14 @@ export function Pairing({ code }) {
     setProblem('');
     try {
       const { token } = await post('pair', { code: wanted, name: name.trim() });
-      history.replaceState(null, '', `${location.pathname}${location.search}#/`);
       setToken(token);
     } catch (error) {
-      history.replaceState(null, '', `${location.pathname}${location.search}#/`);
       setProblem(describe(error));
       setBusy(false);
     }
+    // The code must not stay in the history.
+    history.replaceState(null, '', `${location.pathname}${location.search}#/`);
+    dispatchEvent(new HashChangeEvent('hashchange'));
   };
   useEffect(() => {
     if (code) pair(code);

@@ -1,7 +1,6 @@
 // What is known of a session beside its conversation: tasks, activity, queue, status line, side panel.
 
 import { clip, count, Elapsed, html, join, load, modelName, MODES, oneLine, plural, save, short, usd, useEffect, useLayoutEffect, useRef, useState } from './base.js';
-import { AGENT_WORDS } from './blocks.js';
 import { toast } from './dialogs.js';
 import { Counts } from './diff.js';
 
@@ -27,7 +26,7 @@ export function TodoPanel({ todos }) {
   const words = now ? (now.status === 'in_progress' && now.active_form) || now.content : 'all done';
   const toggle = () => { save('todos', isFolded ? 'open' : ''); setFolded(!isFolded); };
   return html`<section class="todo-panel" aria-label="Tasks">
-    <button type="button" class="fold" aria-expanded=${!isFolded} onClick=${toggle}><span class="mark" aria-hidden="true">${isFolded ? '▸' : '▾'}</span>
+    <button class="fold" aria-expanded=${!isFolded} onClick=${toggle}><span class="mark" aria-hidden="true">${isFolded ? '▸' : '▾'}</span>
       <span class="what"><b>Tasks</b> <span class="dim">${countDone(todos)}</span>${isFolded ? html`<span class="dim">: </span><span dir="auto">${words}</span>` : null}</span></button>
     ${isFolded ? null : html`<${TodoList} todos=${todos} />`}
   </section>`;
@@ -36,11 +35,11 @@ export function TodoPanel({ todos }) {
 export function ActivityLine({ screen }) {
   const { state } = screen;
   const activity = state?.activity;
-  if (!activity?.text && !state?.is_working) return null;
-  const { text = 'working', detail, is_busy: isBusy, is_asking: isAsking, is_failure: isFailure, since } = activity ?? {};
+  if (!state?.is_working && !activity?.is_busy && !activity?.is_asking && !activity?.is_failure) return null;
+  const { text, detail, is_busy: isBusy, is_asking: isAsking, is_failure: isFailure, since } = activity ?? {};
   return html`<div class="activity" data-state=${isFailure ? 'failure' : isAsking ? 'asking' : isBusy ? 'busy' : 'idle'}>
     <span class="pulse" aria-hidden="true"></span>
-    <span class="what" dir="auto">${text}${detail ? html` <span class="dim">${detail}</span>` : null}</span>
+    <span class="what" dir="auto">${text || 'working'}${detail ? html` <span class="dim">${detail}</span>` : null}</span>
     ${isBusy && since ? html`<span class="dim"><${Elapsed} since=${since} /></span>` : null}
   </div>`;
 }
@@ -106,10 +105,10 @@ export function Queue({ screen }) {
       <span class="what"><span dir="auto">${oneLine(prompt.display_text || prompt.text, 200)}</span>
         <span class="dim">${join(prompt.mode !== 'edit_mode' && MODES[prompt.mode], prompt.paused ? 'paused' : DELIVERIES[prompt.delivery], prompt.attachments?.length && plural(prompt.attachments.length, 'attachment'))}</span></span>
       ${may ? html`<span class="buttons">
-        ${prompt.paused ? html`<button type="button" class="small" onClick=${() => change(prompt, { delivery: prompt.delivery ?? 'queue' })}>Send</button>` : null}
-        ${state.executing && prompt.delivery !== 'steer' ? html`<button type="button" class="small" onClick=${() => change(prompt, { delivery: 'steer' })}>Steer</button>` : null}
-        <button type="button" class="small" onClick=${() => screen.composer.current.edit(prompt)}>Edit</button>
-        <button type="button" class="small" aria-label=${`Drop queued prompt ${at + 1}`} onClick=${() => act({ type: 'DropPrompt', id: prompt.id })}>Drop</button></span>` : null}
+        ${prompt.paused ? html`<button class="small" onClick=${() => change(prompt, { delivery: prompt.delivery ?? 'queue' })}>Send</button>` : null}
+        ${state.executing && prompt.delivery !== 'steer' ? html`<button class="small" onClick=${() => change(prompt, { delivery: 'steer' })}>Steer</button>` : null}
+        <button class="small" onClick=${() => screen.composer.current.edit(prompt)}>Edit</button>
+        <button class="small" aria-label=${`Drop queued prompt ${at + 1}`} onClick=${() => act({ type: 'DropPrompt', id: prompt.id })}>Drop</button></span>` : null}
     </li>`)}</ol>
   </section>`;
 }
@@ -130,12 +129,12 @@ export function Drawer({ screen, close }) {
   }, []);
   return html`<dialog class="drawer" ref=${node} aria-label="Side panel" onCancel=${(event) => { event.preventDefault(); close(); }}
       onClick=${(event) => { if (event.target === node.current || event.target.closest('[data-closes]')) close(); }}>
-    <div class="side"><button type="button" class="icon close" aria-label="Close" onClick=${close}>✕</button><${Sections} screen=${screen} /></div>
+    <div class="side"><button class="icon close" aria-label="Close" onClick=${close}>✕</button><${Sections} screen=${screen} /></div>
   </dialog>`;
 }
 
 // A row that opens something; closing the drawer first.
-const Action = ({ run, children, label }) => html`<button type="button" class="row" data-closes aria-label=${label} onClick=${run}>${children}</button>`;
+const Action = ({ run, children, label }) => html`<button class="row" data-closes aria-label=${label} onClick=${run}>${children}</button>`;
 
 function Sections({ screen }) {
   const { session, state } = screen;
@@ -146,17 +145,17 @@ function Sections({ screen }) {
   return html`
     <${Section} title="Model">
       <${Action} run=${may ? run('/model') : run('/status')}><span dir="auto">${state.model || 'unknown'}</span><//>
-      ${isFallback ? html`<p class="warn" dir="auto">answering: ${state.running_model}</p>` : null}
+      ${isFallback ? html`<p class="warn">answering: ${state.running_model}</p>` : null}
       <p class="pairs">${[['effort', state.effort || 'usual', '/effort'], ['role', state.role || 'builder', '/role', 'approve'], ['permissions', state.permission_mode || 'default', '/permissions', 'approve']]
         .filter(([name]) => !session.agent || name === 'effort').map(([name, value, line, right = 'prompt']) => (screen.can(right)
-          ? html`<button type="button" key=${name} class="chip" data-closes onClick=${run(line)}>${name} <b dir="auto">${value}</b></button>`
-          : html`<span key=${name} class="chip">${name} <b dir="auto">${value}</b></span>`))}</p>
-      ${state.pool ? html`<p class="dim" dir="auto">pool ${state.pool}</p>` : null}
+          ? html`<button key=${name} class="chip" data-closes onClick=${run(line)}>${name} <b>${value}</b></button>`
+          : html`<span key=${name} class="chip">${name} <b>${value}</b></span>`))}</p>
+      ${state.pool ? html`<p class="dim">pool ${state.pool}</p>` : null}
     <//>
     ${state.context_limit ? html`<${Context} state=${state} run=${run('/context')} />` : null}
     <${Cost} state=${state} run=${run('/usage')} />
     ${state.todos?.length ? html`<${Section} title="Tasks" more=${countDone(state.todos)}><${TodoList} todos=${state.todos} /><//>` : null}
-    ${state.queue?.length ? html`<${Section} title="Queue" more=${state.queue.length}><ul class="plain">${state.queue.map((one) => html`<li key=${one.id} dir="auto">${oneLine(one.display_text || one.text, 80)}</li>`)}</ul><//>` : null}
+    ${state.queue?.length ? html`<${Section} title="Queue" more=${state.queue.length}><ul class="plain">${state.queue.map((one) => html`<li key=${one.id}>${oneLine(one.display_text || one.text, 80)}</li>`)}</ul><//>` : null}
     ${state.agents?.length ? html`<${Agents} screen=${screen} />` : null}
     ${state.files?.length ? html`<${Section} title="Changed files" more=${state.files.length}>
       ${state.files.slice(0, 12).map((file) => html`<${Action} key=${file.path} run=${() => screen.run(`/diff ${file.path}`)}><span class="path" dir="auto">${file.path}</span> ${
@@ -166,14 +165,14 @@ function Sections({ screen }) {
     ${state.processes?.length ? html`<${Section} title="Background processes" more=${state.processes.filter(({ status }) => status === 'running').length || ''}>
       ${state.processes.slice(0, 6).map((one) => html`<${Action} key=${one.id} run=${() => screen.run(`/ps ${one.id}`)}>
         <span class=${one.status === 'running' ? 'accent' : one.status === 'failed' ? 'bad' : 'dim'}>${one.status === 'running' ? '▶' : one.status === 'failed' ? '✗' : '■'}</span>
-        <b dir="auto">${one.id}</b> <span dir="auto">${clip(one.description || one.command, 60)}</span><//>`)}
+        <b>${one.id}</b> <span dir="auto">${clip(one.description || one.command, 60)}</span><//>`)}
     <//>` : null}
     ${state.servers?.length ? html`<${Section} title="MCP servers">${state.servers.map((one) => html`<p key=${one.name} class="pair"><span dir="auto">${one.name}</span> <span class=${one.state === 'failed' ? 'bad' : 'dim'}>${one.state}</span></p>`)}<//>` : null}
-    ${state.skills?.length ? html`<${Section} title="Skills"><p class="dim" dir="auto">${state.skills.slice(0, 12).map((one) => one.name ?? one).join(', ')}</p><//>` : null}
+    ${state.skills?.length ? html`<${Section} title="Skills"><p class="dim">${state.skills.slice(0, 12).map((one) => one.name ?? one).join(', ')}</p><//>` : null}
     <${Section} title="Project">
-      <p dir="auto" class="path">${state.cwd}</p>
-      ${state.branch ? html`<p class="dim" dir="auto">${state.branch}</p>` : null}
-      ${state.sandbox ? html`<p class="dim" dir="auto">${state.sandbox}</p>` : null}
+      <p class="path">${state.cwd}</p>
+      ${state.branch ? html`<p class="dim">${state.branch}</p>` : null}
+      ${state.sandbox ? html`<p class="dim">${state.sandbox}</p>` : null}
       ${state.warnings?.length ? html`<${Action} run=${run('/status')}><span class="warn">${plural(state.warnings.length, 'warning')}</span><//>` : null}
     <//>`;
 }
@@ -198,9 +197,7 @@ function Cost({ state, run }) {
   <//>`;
 }
 
-export function agentState(agent) {
-  return agent.text || AGENT_WORDS[agent.state] || agent.state;
-}
+export const agentState = (agent) => agent.text || agent.state.replace('_', ' ');
 
 function Agents({ screen }) {
   const { session, state } = screen;
@@ -209,7 +206,7 @@ function Agents({ screen }) {
     ${session.agent ? html`<a class="row" data-closes href=${`#/s/${session.id}`}>main</a>` : null}
     ${state.agents.map((agent) => html`<a key=${agent.id} class="row" data-closes href=${`#/s/${session.id}/${encodeURIComponent(agent.id)}`} aria-current=${agent.id === session.agent ? 'page' : undefined}>
       <span class=${agent.is_asking ? 'warn' : agent.is_working ? 'accent' : 'dim'} aria-hidden="true">${agent.is_asking ? '?' : agent.is_working ? '◐' : '•'}</span>
-      <span class="what"><b class="agent-name" data-color=${agent.color || undefined} dir="auto">${agent.id}</b> <span dir="auto">${clip(agent.description || '', 60)}</span>
+      <span class="what"><b class="agent-name" data-color=${agent.color || undefined}>${agent.id}</b> <span dir="auto">${clip(agent.description || '', 60)}</span>
         <span class="detail" dir="auto">${join(oneLine(agentState(agent), 80), agent.context_limit && `context ${Math.round((100 * agent.context_tokens) / agent.context_limit)}%`)}</span></span></a>`)}
     <${Action} run=${() => screen.run('/agents')}><span class="dim">stop, steer or close</span><//>
   <//>`;

@@ -9,8 +9,8 @@ import { agentState } from './panels.js';
 
 export function TextSheet({ title, text, close }) {
   const copy = () => navigator.clipboard?.writeText(text).then(() => toast('Copied.'));
-  return html`<${Dialog} title=${title} close=${close} actions=${html`<div class="buttons"><button type="button" onClick=${copy}>Copy</button></div>`}>
-    <pre class="report" dir="auto" tabindex="0">${text}</pre><//>`;
+  return html`<${Dialog} title=${title} close=${close} actions=${html`<div class="buttons"><button onClick=${copy}>Copy</button></div>`}>
+    <pre class="report" tabindex="0">${text}</pre><//>`;
 }
 
 export function Changes({ screen, path, close }) {
@@ -30,7 +30,7 @@ function ChangedFile({ file, isOpen, isOdin }) {
   const [isShown, setShown] = useState(isOpen);
   const node = useRef(null);
   useEffect(() => { if (isOpen) node.current.scrollIntoView({ block: 'nearest' }); }, []);
-  return html`<section ref=${node} class="changed-file"><button type="button" class="fold" aria-expanded=${isShown} onClick=${() => setShown(!isShown)}>
+  return html`<section ref=${node} class="changed-file"><button class="fold" aria-expanded=${isShown} onClick=${() => setShown(!isShown)}>
       <span class="mark" aria-hidden="true">${isShown ? '▾' : '▸'}</span><span class="what"><span class="path" dir="auto">${file.path}</span> <${Counts} ...${file} /></span>
       <span class="status">${join(file.status, isOdin && 'by Odin')}</span></button>
     ${isShown ? file.diff ? html`<${Diff} text=${file.diff} />` : html`<p class="dim">No text to show.</p>` : null}</section>`;
@@ -49,10 +49,10 @@ export function RewindSheet({ screen, close }) {
     if (await screen.act({ type: 'Redo' }, 'The rewind was reversed.')) close();
     else toast('There is nothing to redo.');
   };
-  return html`<${Dialog} title="Rewind to before a prompt" close=${close} actions=${html`<div class="buttons"><button type="button" onClick=${redo}>Redo the last rewind</button></div>`}>
+  return html`<${Dialog} title="Rewind to before a prompt" close=${close} actions=${html`<div class="buttons"><button onClick=${redo}>Redo the last rewind</button></div>`}>
     ${!shot ? html`<${Waiting} error=${error} />` : html`
       <input type="search" class="filter" data-focus aria-label="Filter the prompts" placeholder="Type to filter" value=${filter} dir="auto" onInput=${(event) => setFilter(event.target.value)} />
-      ${turns.length ? html`<ul class="rows-list">${turns.map((one) => html`<li key=${one.id}><button type="button" class="row" onClick=${() => setTurn(one)}>
+      ${turns.length ? html`<ul class="rows-list">${turns.map((one) => html`<li key=${one.id}><button class="row" onClick=${() => setTurn(one)}>
         <span class="what"><span dir="auto">${oneLine(one.body, 200) || '(continued)'}</span><span class="detail">${join(one.started && when(one.started), one.files && plural(one.files, 'changed file'))}</span></span></button></li>`)}</ul>`
         : html`<${Empty}>No prompts to go back to.<//>`}`}
   <//>`;
@@ -82,11 +82,11 @@ function RewindStep({ screen, turn, back, close }) {
     return html`<li key=${path}><span class="path" dir="auto">${path}</span> <span class="dim">${!isThere(after) ? 'will be removed' : !isThere(before) ? 'will be restored' : 'will be changed back'}</span></li>`;
   };
   return html`<${Dialog} title="Rewind" close=${close} actions=${html`<div class="buttons">
-      <button type="button" onClick=${back}>Back</button>
-      <button type="button" disabled=${isBusy} onClick=${() => rewind(true, false)}>Files only</button>
-      <button type="button" disabled=${isBusy} onClick=${() => rewind(false, true)}>Conversation only</button>
-      <button type="button" class="primary" disabled=${isBusy} onClick=${() => rewind(true, true)}>Files and conversation</button></div>`}>
-    <p>To before this prompt:</p><blockquote dir="auto">${oneLine(turn.body, 400)}</blockquote>
+      <button onClick=${back}>Back</button>
+      <button disabled=${isBusy} onClick=${() => rewind(true, false)}>Files only</button>
+      <button disabled=${isBusy} onClick=${() => rewind(false, true)}>Conversation only</button>
+      <button class="primary" disabled=${isBusy} onClick=${() => rewind(true, true)}>Files and conversation</button></div>`}>
+    <p>To before this prompt:</p><blockquote>${oneLine(turn.body, 400)}</blockquote>
     ${!plan ? html`<${Waiting} error=${error} />` : html`
       ${changes.length ? html`<ul class="plain">${changes.map(describeChange)}</ul>` : html`<p class="dim">No files would change.</p>`}
       ${kept.length ? html`<p class="warn">Left alone:</p><ul class="plain">${kept.map((one) => html`<li key=${one.path}><span class="path" dir="auto">${one.path}</span> <span class="dim" dir="auto">${one.reason}</span></li>`)}</ul>` : null}
@@ -117,7 +117,7 @@ export function UsageSheet({ screen, close }) {
   const [isProject, setProject] = useState(false);
   const [days, setDays] = useState(0);
   const [found, error] = useLoaded(() => get(`${screen.session.path}/usage`, { by, days: String(isProject ? days : 0), session: isProject ? '' : screen.session.id }), [by, isProject, days]);
-  const tab = (value, chosen, set, words) => html`<button type="button" class="chip" aria-pressed=${value === chosen} onClick=${() => set(value)}>${words}</button>`;
+  const tab = (value, chosen, set, words) => html`<button class="chip" aria-pressed=${value === chosen} onClick=${() => set(value)}>${words}</button>`;
   const row = (one, isTotal) => html`<tr class=${isTotal ? 'total' : ''}><th scope="row" dir="auto">${isTotal ? 'Total' : one.title || one.name || 'main'}</th><td class="figure">${count(one.calls)}</td><td class="figure">${short(one.input + one.cache_read + one.cache_write)}</td>
     <td class="figure">${short(one.output)}</td><td class="figure">${one.cache_hit_rate === null || one.cache_hit_rate === undefined ? '' : `${Math.round(one.cache_hit_rate * 100)}%`}</td><td class="figure">${one.unpriced_tokens && !one.cost_usd ? 'unpriced' : usd(one.cost_usd)}</td></tr>`;
   return html`<${Dialog} title="Usage" close=${close} size="wide">
@@ -141,7 +141,7 @@ export function Processes({ screen, id, close }) {
   if (one) return html`<${ProcessSheet} ...${{ screen, process: one, close }} back=${() => setChosen('')} />`;
   return html`<${Dialog} title="Background processes" close=${close}>
     ${error && !processes.length ? html`<${Waiting} error=${error} />` : !processes.length ? html`<${Empty}>No background processes.<//>` : html`<ul class="rows-list">${processes.map((process) => html`<li key=${process.id}>
-      <button type="button" class="row" onClick=${() => setChosen(process.id)}><span class="what"><b dir="auto">${process.id}</b> <span dir="auto">${process.description || process.command}</span><span class="detail">${describeProcess(process)}</span></span></button></li>`)}</ul>`}
+      <button class="row" onClick=${() => setChosen(process.id)}><span class="what"><b>${process.id}</b> <span dir="auto">${process.description || process.command}</span><span class="detail">${describeProcess(process)}</span></span></button></li>`)}</ul>`}
   <//>`;
 }
 
@@ -176,12 +176,12 @@ function ProcessSheet({ screen, process, back, close }) {
   }, [text]);
   const control = (action, port = 0) => screen.act({ type: 'ControlProcess', action, id, port });
   const urls = Object.entries(process.urls ?? {});
-  return html`<${Dialog} title=${id} close=${close} size="wide" actions=${html`<div class="buttons"><button type="button" onClick=${back}>All processes</button>
-      ${isRunning && screen.can('approve') ? html`<button type="button" onClick=${() => control('open')}>Open port</button>` : null}
-      ${isRunning && screen.can('prompt') ? html`<button type="button" class="danger" onClick=${() => control('stop')}>Stop</button>` : null}</div>`}>
-    <p class="mono" dir="auto">${process.command}</p><p class="dim">${describeProcess(process)}</p>
+  return html`<${Dialog} title=${id} close=${close} size="wide" actions=${html`<div class="buttons"><button onClick=${back}>All processes</button>
+      ${isRunning && screen.can('approve') ? html`<button onClick=${() => control('open')}>Open port</button>` : null}
+      ${isRunning && screen.can('prompt') ? html`<button class="danger" onClick=${() => control('stop')}>Stop</button>` : null}</div>`}>
+    <p class="mono">${process.command}</p><p class="dim">${describeProcess(process)}</p>
     ${urls.map(([port, url]) => html`<p key=${port}>port ${port}: ${/^https?:/.test(url) ? html`<a href=${url} target="_blank" rel="noopener noreferrer">${url}</a>` : url || 'not open'}</p>`)}
-    <pre class="report output" ref=${output} tabindex="0" dir="auto" aria-label="Output" role="log">${text || '(no output yet)'}</pre>
+    <pre class="report output" ref=${output} tabindex="0" aria-label="Output" role="log">${text || '(no output yet)'}</pre>
   <//>`;
 }
 
@@ -197,13 +197,13 @@ export function AgentList({ screen, close }) {
     if (text) await screen.act({ type: 'Prompt', id: `${agent.id}-${Date.now().toString(36)}`, text, mode: session.mode, agent: agent.id, ...(agent.is_working && { delivery: 'steer' }) }, 'Sent.');
   };
   return html`<${Dialog} title="Agents" close=${close}>${agents.length ? html`<ul class="rows-list">${agents.map((agent) => html`<li key=${agent.id} class="stacked">
-    <button type="button" class="row" onClick=${() => open(agent.id)}><span class="what"><b dir="auto">${agent.id}</b> <span dir="auto">${oneLine(agent.description || '', 120)}</span>
+    <button class="row" onClick=${() => open(agent.id)}><span class="what"><b>${agent.id}</b> <span dir="auto">${oneLine(agent.description || '', 120)}</span>
       <span class="detail" dir="auto">${join(agentState(agent), agent.type, agent.model, agent.unread && `${agent.unread} unread`)}</span>${agent.outcome ? html`<span class="detail" dir="auto">${oneLine(agent.outcome, 200)}</span>` : null}</span></button>
-    <span class="buttons"><button type="button" class="small" onClick=${() => open(agent.id)}>Open</button>
-      ${screen.can('prompt') ? html`<button type="button" class="small" onClick=${() => steer(agent)}>${agent.is_working ? 'Steer' : 'Write'}</button>
-        ${agent.is_working ? html`<button type="button" class="small" onClick=${() => act({ type: 'Interrupt', agent: agent.id }, `${agent.id} was stopped.`)}>Stop</button>` : null}
-        ${agent.task_id && !['completed', 'failed', 'cancelled'].includes(agent.state) ? html`<button type="button" class="small" onClick=${() => act({ type: 'CancelTask', task_id: agent.task_id }, 'The task was cancelled.')}>Cancel task</button>` : null}
-        <button type="button" class="small" onClick=${() => act({ type: 'CloseAgent', agent: agent.id }, `${agent.id} was closed.`)}>Close</button>` : null}</span>
+    <span class="buttons"><button class="small" onClick=${() => open(agent.id)}>Open</button>
+      ${screen.can('prompt') ? html`<button class="small" onClick=${() => steer(agent)}>${agent.is_working ? 'Steer' : 'Write'}</button>
+        ${agent.is_working ? html`<button class="small" onClick=${() => act({ type: 'Interrupt', agent: agent.id }, `${agent.id} was stopped.`)}>Stop</button>` : null}
+        ${agent.task_id && !['completed', 'failed', 'cancelled'].includes(agent.state) ? html`<button class="small" onClick=${() => act({ type: 'CancelTask', task_id: agent.task_id }, 'The task was cancelled.')}>Cancel task</button>` : null}
+        <button class="small" onClick=${() => act({ type: 'CloseAgent', agent: agent.id }, `${agent.id} was closed.`)}>Close</button>` : null}</span>
   </li>`)}</ul>` : html`<${Empty}>No sub-agents in this session.<//>`}<//>`;
 }
 
@@ -214,17 +214,17 @@ export function StatusSheet({ screen, close }) {
   const rows = [['Session', session.id], ['Folder', state.cwd], ['Project', state.root], ['Branch', state.branch], ['Model', state.model], ['Answering', state.running_model], ['Effort', state.effort], ['Role', state.role],
     ['Permissions', state.permission_mode], ['Sandbox', state.sandbox], ['Version', state.version], ['Cost', state.cost_usd === null ? 'unpriced' : usd(state.cost_usd ?? 0)], ['Limit', state.low_limit]].filter(([, value]) => value);
   return html`<${Dialog} title="Status" close=${close}>
-    ${(state.warnings ?? []).map((one) => html`<p class="warn" key=${one} dir="auto">! ${one}</p>`)}
-    ${state.notice ? html`<p dir="auto">${state.notice}</p>` : null}
-    <dl class="facts-list">${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd dir="auto">${value}</dd></div>`)}</dl>
-    ${state.servers?.length ? html`<h3>MCP servers</h3><ul class="plain">${state.servers.map((one) => html`<li key=${one.name}><b dir="auto">${one.name}</b> <span class=${one.state === 'failed' ? 'bad' : 'dim'}>${join(one.state, one.tools && plural(one.tools, 'tool'), one.detail)}</span>
-      ${screen.can('approve') ? html` <button type="button" class="small" onClick=${() => screen.act({ type: 'ControlServers', action: 'reconnect', names: [one.name] }, `${one.name} connects again.`)}>Reconnect</button>` : null}</li>`)}</ul>` : null}
+    ${(state.warnings ?? []).map((one) => html`<p class="warn" key=${one}>! ${one}</p>`)}
+    ${state.notice ? html`<p>${state.notice}</p>` : null}
+    <dl class="facts-list">${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+    ${state.servers?.length ? html`<h3>MCP servers</h3><ul class="plain">${state.servers.map((one) => html`<li key=${one.name}><b>${one.name}</b> <span class=${one.state === 'failed' ? 'bad' : 'dim'}>${join(one.state, one.tools && plural(one.tools, 'tool'), one.detail)}</span>
+      ${screen.can('approve') ? html` <button class="small" onClick=${() => screen.act({ type: 'ControlServers', action: 'reconnect', names: [one.name] }, `${one.name} connects again.`)}>Reconnect</button>` : null}</li>`)}</ul>` : null}
   <//>`;
 }
 
 export function Errors({ screen, close }) {
   const errors = screen.session.blocks.filter(({ kind, level, error, state }) => (kind === 'notice' && level === 'error') || (kind === 'end' && error) || (kind === 'call' && state === 'error')).slice(-80).toReversed();
-  return html`<${Dialog} title="Errors" close=${close}>${errors.length ? html`<ul class="rows-list">${errors.map((block) => html`<li key=${block.key}><button type="button" class="row" onClick=${() => { close(); screen.transcript.current?.show(block.key); }}>
+  return html`<${Dialog} title="Errors" close=${close}>${errors.length ? html`<ul class="rows-list">${errors.map((block) => html`<li key=${block.key}><button class="row" onClick=${() => { close(); screen.transcript.current?.show(block.key); }}>
     <span class="what"><span class="bad" dir="auto">${oneLine(block.error || block.text || `${block.title ?? block.name} ${block.about ?? ''}`, 300)}</span><span class="detail" dir="auto">${oneLine(block.hint || block.result || '', 200)}</span></span></button></li>`)}</ul>` : html`<${Empty}>No errors.<//>`}<//>`;
 }
 
@@ -237,6 +237,6 @@ export function Help({ screen, close }) {
   return html`<${Dialog} title="Keys and commands" close=${close} size="wide">
     <input type="search" class="filter" data-focus aria-label="Find a key or command" placeholder="Find a key or command" value=${words} onInput=${(event) => setWords(event.target.value)} />
     ${KEY_LIST.map(([title, rows]) => [title, rows.filter((row) => fits(...row))]).filter(([, rows]) => rows.length).map(([title, rows]) => html`<section key=${title}><h3>${title}</h3>${list(rows)}</section>`)}
-    ${found.length ? html`<section><h3>Commands</h3><dl class="key-list">${found.map((one) => html`<div key=${one.label}><dt><button type="button" class="small mono" onClick=${() => { close(); screen.composer.current?.setText(`${one.insert.trim()} `); }}>${one.label}</button></dt><dd dir="auto">${one.help || one.hint}</dd></div>`)}</dl></section>` : null}
+    ${found.length ? html`<section><h3>Commands</h3><dl class="key-list">${found.map((one) => html`<div key=${one.label}><dt><button class="small mono" onClick=${() => { close(); screen.composer.current?.setText(`${one.insert.trim()} `); }}>${one.label}</button></dt><dd>${one.help || one.hint}</dd></div>`)}</dl></section>` : null}
   <//>`;
 }

@@ -163,6 +163,7 @@ export class Session extends Emitter {
     const touched = this.#touched;
     this.#touched = new Set();
     for (const name of touched) this.emit(name);
+    if ([...touched].some((name) => name.startsWith('block'))) this.emit('content');
     this.emit('flush');
   }
 

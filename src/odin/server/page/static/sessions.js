@@ -73,8 +73,8 @@ export function SessionList({ app }) {
     <header class="bar">
       <img src="page/icon.svg" alt="" width="28" height="28" />
       <h1>Sessions</h1>
-      <button type="button" class="icon" aria-label="Settings" onClick=${app.openSettings}>⚙</button>
-      ${app.can('prompt') ? html`<button type="button" class="primary" onClick=${start}>New session</button>` : null}
+      <button class="icon" aria-label="Settings" onClick=${app.openSettings}>⚙</button>
+      ${app.can('prompt') ? html`<button class="primary" onClick=${start}>New session</button>` : null}
     </header>
     <main class="sessions" onKeyDown=${onKeyDown}>
       <div class="column">
@@ -85,7 +85,7 @@ export function SessionList({ app }) {
         ${others.length ? html`<h2 class="group">In the conversations</h2><ul class="rows-list" aria-label="Found in conversations">${others.map(({ session, where, snippet }) => html`
           <${Row} key=${session.id} session=${session} found=${`${where}: ${snippet}`} isHere=${isWide && session.id === previewed} folders=${folders} onFocus=${() => setChosen(session.id)} actOn=${app.can('prompt') ? actOn : null} />`)}</ul>` : null}
         ${sessions && !shown.length && !others.length ? html`<${Empty}>${words ? (found ? 'Nothing found.' : 'Searching…') : 'No sessions yet.'}<//>` : null}
-        ${sessions?.some(({ headless }) => headless) ? html`<button type="button" class="more" onClick=${() => setAll(!isAll)}>${isAll ? 'Hide sessions of programs' : 'Also show sessions of programs'}</button>` : null}
+        ${sessions?.some(({ headless }) => headless) ? html`<button class="more" onClick=${() => setAll(!isAll)}>${isAll ? 'Hide sessions of programs' : 'Also show sessions of programs'}</button>` : null}
       </div>
       ${isWide && previewed ? html`<${Preview} key=${previewed} session=${(sessions ?? []).find(({ id }) => id === previewed)} via=${newestOf((sessions ?? []).find(({ id }) => id === previewed)?.cwd) ?? previewed} open=${open} />` : null}
     </main>
@@ -101,7 +101,7 @@ function Row({ session, found, isHere, folders, onFocus, actOn }) {
       ${found ? html`<span class="found" dir="auto">${clip(found, 160)}</span>` : null}
       <span class="facts">${facts}</span>
     </a>
-    ${actOn ? html`<button type="button" class="icon" aria-label=${`Actions for ${nameOf(session)}`} onClick=${() => actOn(session)}>⋯</button>` : null}
+    ${actOn ? html`<button class="icon" aria-label=${`Actions for ${nameOf(session)}`} onClick=${() => actOn(session)}>⋯</button>` : null}
   </li>`;
 }
 
@@ -116,14 +116,14 @@ function Preview({ session, via, open }) {
   }, [session?.id]);
   if (!session) return null;
   return html`<aside class="preview" aria-label="Preview">
-    <h2 dir="auto">${nameOf(session)}</h2>
+    <h2>${nameOf(session)}</h2>
     <p class="facts">${join(when(session.created || session.modified), session.model && modelName(session.model))}</p>
-    <p class="facts" dir="auto">${session.cwd}</p>
+    <p class="facts">${session.cwd}</p>
     ${!found ? html`<${Waiting} error=${error} />` : html`
       ${found.earlier ? html`<p class="dim">…</p>` : null}
-      ${found.exchanges.map((one, at) => html`<div key=${at} class="exchange"><p class="words" dir="auto">› ${one.prompt}</p><p dir="auto">${one.answer}</p></div>`)}
+      ${found.exchanges.map((one, at) => html`<div key=${at} class="exchange"><p class="words">› ${one.prompt}</p><p>${one.answer}</p></div>`)}
       ${found.exchanges.length ? null : html`<${Empty}>No prompts yet.<//>`}`}
-    <button type="button" class="primary" onClick=${() => open(session.id)}>Open</button>
+    <button class="primary" onClick=${() => open(session.id)}>Open</button>
   </aside>`;
 }
 

@@ -43,15 +43,15 @@ export function Shared({ id, secret }) {
       setFound({ ...copy, session: new Copy(copy.blocks) });
     }, (error) => setProblem(describe(error)));
   }, [id, secret]);
-  if (problem) return html`<main class="splash" aria-labelledby="problem"><h1 id="problem">This session cannot be shown</h1><p role="alert" dir="auto">${problem}</p></main>`;
+  if (problem) return html`<main class="splash" aria-labelledby="problem"><h1 id="problem">This session cannot be shown</h1><p role="alert">${problem}</p></main>`;
   if (!found) return html`<main class="splash" aria-label="Shared session"><p role="status">Loading…</p></main>`;
   const { session } = found;
   return html`<div class="shared">
     <header class="shared-head"><img src="page/icon.svg" alt="" width="28" height="28" />
-      <div><h1 dir="auto">${found.title || 'A session'}</h1>
+      <div><h1>${found.title || 'A session'}</h1>
         <p class="dim">${join(found.created && when(found.created), found.model && modelName(found.model), found.expires && `can be read until ${when(found.expires)}`)}</p>
         <p class="dim">This is a redacted copy of a session with Odin Code. It can only be read.</p></div></header>
     <main aria-label="Conversation"><div class="blocks">${session.blocks.slice(0, shown).map(({ key }) => html`<${Block} key=${key} keyName=${key} session=${session} />`)}</div>
-      ${shown < session.blocks.length ? html`<button type="button" class="more" onClick=${() => setShown(shown + STEP)}>More</button>` : null}</main>
+      ${shown < session.blocks.length ? html`<button class="more" onClick=${() => setShown(shown + STEP)}>More</button>` : null}</main>
   </div>`;
 }

@@ -78,7 +78,7 @@ export function Transcript({ session, controls, onEdit }) {
     Object.assign(at, { start: null, end: null, isStuck: true, anchor: null });
     setNew(false);
     again();
-    requestAnimationFrame(() => { view.current.scrollTop = view.current.scrollHeight; });
+    requestAnimationFrame(() => { if (view.current) view.current.scrollTop = view.current.scrollHeight; });
   };
   const toTop = async () => {
     while (session.first > 0 && await session.loadEarlier().catch(() => false)); // all of it
@@ -104,14 +104,15 @@ export function Transcript({ session, controls, onEdit }) {
   };
 
   useEffect(() => {
-    // After any change of a size, also of a late image: the end stays in view, or something new is below.
+    // After any change of a size, also of a late image, the end stays in view.
     const observer = new ResizeObserver(() => {
+      if (!view.current) return;
       if (at.isStuck) view.current.scrollTop = view.current.scrollHeight;
-      else if (at.end === null) setNew(true);
     });
     observer.observe(content.current);
     observer.observe(view.current);
-    return () => observer.disconnect();
+    const off = session.on('content', () => setNew(!at.isStuck));
+    return () => { observer.disconnect(); off(); };
   }, [session]);
 
   const onScroll = () => {
@@ -177,17 +178,17 @@ export function Transcript({ session, controls, onEdit }) {
   const isEarlier = start > 0 && (start > session.first || session.first > 0);
   return html`<div class="transcript-area">
     <div class="transcript" ref=${view} role="region" aria-label="Conversation" tabindex="0" onScroll=${onScroll} onKeyDown=${onKeyDown}>
-      ${isEarlier ? html`<button type="button" class="more earlier" onClick=${showEarlier}>Earlier</button>` : null}
+      ${isEarlier ? html`<button class="more earlier" onClick=${showEarlier}>Earlier</button>` : null}
       <div class="blocks" ref=${content}>${shown.map(({ key }) => html`<${Block} key=${key} keyName=${key} session=${session} />`)}</div>
     </div>
     ${search !== null ? html`<form class="search" role="search" onSubmit=${(event) => { event.preventDefault(); find(search, -1); }}
         onKeyDown=${(event) => { if (event.key === 'Escape') { event.stopPropagation(); setSearch(null); } }}>
       <input type="search" aria-label="Search the conversation" placeholder="Search the conversation" value=${search} ref=${focusOnce} onInput=${(event) => setSearch(event.target.value)} dir="auto" />
-      <button type="button" aria-label="Previous match" onClick=${() => find(search, -1)}>↑</button>
-      <button type="button" aria-label="Next match" onClick=${() => find(search, 1)}>↓</button>
-      <button type="button" aria-label="Close the search" onClick=${() => setSearch(null)}>✕</button>
+      <button aria-label="Previous match" onClick=${() => find(search, -1)}>↑</button>
+      <button aria-label="Next match" onClick=${() => find(search, 1)}>↓</button>
+      <button aria-label="Close the search" onClick=${() => setSearch(null)}>✕</button>
     </form>` : null}
-    ${at.end !== null || hasNew ? html`<button type="button" class="new-below" onClick=${toEnd}>${hasNew ? 'New below' : plural(last - end, 'block')+' below'} ↓</button>` : null}
+    ${at.end !== null || hasNew ? html`<button class="new-below" onClick=${toEnd}>${hasNew ? 'New below' : plural(last - end, 'block')+' below'} ↓</button>` : null}
   </div>`;
 }
 
