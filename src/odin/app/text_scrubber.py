@@ -4,6 +4,7 @@ Control codes are removed first: a secret with colors in it is none to a pattern
 """
 
 import re
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -37,6 +38,8 @@ _CONTROL = re.compile(
 )
 """Escape sequences, control characters but tab and line break, and invisible characters that could split a secret."""
 
+_HAS_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]")
+
 _PLACEHOLDER = re.compile(r"\[redacted: ([^\]\n]{1,200})\]")
 _EMAIL = re.compile(r"(?<![\w.+/-])([\w.+-]{1,64})@((?:[A-Za-z0-9-]{1,63}\.)+([A-Za-z]{2,24}))(?![\w-])")
 _NO_EMAIL = re.compile(r"(?i)git|no-?reply|example|user|name|you|someone|.*\[bot\]")
@@ -46,6 +49,8 @@ _SECRET_KEY = re.compile(r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH")
 _COMMON_NAMES = frozenset(
     "root user users home admin ubuntu debian runner node app odin test work dev build vagrant git www data".split()  # noqa: SIM905
 )
+_USER_FOLDERS = ("home", "Users", "media", "mail", "tmp", "spool")
+"""Folders in which there are folders with the names of users."""
 
 
 class TextScrubber:
@@ -57,21 +62,23 @@ class TextScrubber:
         self._counts: dict[str, int] = {}
         self._samples: dict[str, dict[str, None]] = {}
         self._places: dict[str, dict[str, None]] = {}
-        self._home = _compile_homes(environment.home)
-        self._user = _compile_users(environment)
+        self._homes = tuple(_compile_homes(environment.home))
+        self._users = tuple(_compile_users(environment))
 
     def scrub(self, text: str) -> str:
-        text = _CONTROL.sub("", to_valid_unicode(text))
+        text = to_valid_unicode(text)
+        if _HAS_CONTROL.search(text):
+            text = _CONTROL.sub("", text)
         if not text.strip():
             return text
         for match in _PLACEHOLDER.finditer(text) if "[redacted: " in text else ():
             self._note(match[1])
         text = self._redactor.hide_each(text, self._note)
-        text = _EMAIL.sub(self._replace_email, text) if "@" in text else text
-        if self._home is not None:
-            text = self._home.sub(partial(self._replace, HOME_KIND, "~"), text)
-        if self._user is not None:
-            text = self._user.sub(partial(self._replace, USER_KIND, "user"), text)
+        text = _replace_in_lines(text, "@", _EMAIL, self._replace_email)
+        for name, pattern in self._homes:
+            text = _replace_in_lines(text, name, pattern, partial(self._replace, HOME_KIND, "~"))
+        for name, pattern in self._users:
+            text = _replace_in_lines(text, name, pattern, partial(self._replace, USER_KIND, "user"))
         return text
 
     def scrub_value(self, value: Any, name: str = "") -> Any:
@@ -124,30 +131,33 @@ class TextScrubber:
             places[self.place] = None
 
 
-def _compile_homes(home: str) -> re.Pattern[str] | None:
-    """Return a pattern for the home folder in paths, URLs, JSON, and in names that were made of a path."""
-    homes = sorted({home.rstrip("/"), str(Path(home).resolve())} - {"", "/"}, key=lambda path: -len(path))
-    forms: list[str] = []
-    for path in homes:
+def _replace_in_lines(text: str, mark: str, pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str]) -> str:
+    """Return the text with what the pattern finds replaced. It finds nothing in a line without the mark."""
+    if mark not in text:
+        return text
+    return "\n".join(pattern.sub(replace, line) if mark in line else line for line in text.split("\n"))
+
+
+def _compile_homes(home: str) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Yield the last name of the home folder, and a pattern for it in paths, URLs, JSON and names made of a path."""
+    paths = {home.rstrip("/"), str(Path(home).resolve())} - {"", "/"}
+    for path in sorted(paths, key=lambda path: -len(path)):
         parts = [re.escape(part) for part in path.strip("/").split("/")]
         if len(parts) == 1:  # such as /root, which may also be the end of another path
-            forms.append(rf"(?<![\w.~-])/{parts[0]}")
+            forms = [rf"(?<![\w.~-])/{parts[0]}"]
         else:
-            forms += [rf"(?:\\{{0,2}}/|%2[Ff])?{separator.join(parts)}" for separator in (r"(?:\\{0,2}/|%2[Ff])", "-")]
-    return re.compile(rf"(?:{'|'.join(forms)})(?!\w)") if forms else None
+            separators = (r"(?:\\{0,2}/|%2[Ff])", "-")
+            forms = [rf"(?:\\{{0,2}}/|%2[Ff])?{separator.join(parts)}" for separator in separators]
+        yield Path(path).name, re.compile(rf"(?:{'|'.join(forms)})(?!\w)")
 
 
-def _compile_users(environment: ExecutionEnvironment) -> re.Pattern[str] | None:
-    """Return a pattern for the user's name where it can be nothing else: in paths, logins and lists of files."""
+def _compile_users(environment: ExecutionEnvironment) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Yield the user's name, and a pattern for it where it can be nothing else: paths, logins and lists of files."""
     variables = environment.variables
-    names = {variables.get("USER", ""), variables.get("LOGNAME", ""), Path(environment.home).name}
-    known = [re.escape(name) for name in names if len(name) >= 3 and name.lower() not in _COMMON_NAMES]
-    if not known:
-        return None
-    name = f"(?:{'|'.join(known)})"
-    folders = "home|Users|media|mail|tmp|spool"
-    return re.compile(
-        rf"(?<=-of-){name}(?!\w)|\b{name}(?=@[\w-])|\b{name}(?=[ \t]+{name}\b)"
-        rf"|(?<=[ \t]){name}(?=[ \t]+(?:staff|users|wheel|\d+)\b)|"
-        + "|".join(rf"(?<=/{folder}/){name}(?!\w)" for folder in folders.split("|"))
-    )
+    for user in {variables.get("USER", ""), variables.get("LOGNAME", ""), Path(environment.home).name}:
+        if len(user) < 3 or user.lower() in _COMMON_NAMES:
+            continue
+        name = re.escape(user)
+        folders = "|".join(rf"(?<=/{folder}/){name}(?!\w)" for folder in _USER_FOLDERS)
+        listed = rf"\b{name}(?=[ \t]+{name}\b)|(?<=[ \t]){name}(?=[ \t]+(?:staff|users|wheel|\d+)\b)"
+        yield user, re.compile(rf"(?<=-of-){name}(?!\w)|\b{name}(?=@[\w-])|{listed}|{folders}")
