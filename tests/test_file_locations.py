@@ -64,6 +64,7 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
         ("trust", "add", "--yes"),
         ("rules", "add", "Bash(ls)"),
         ("pair",),
+        ("share", kept, "--yes", "--url", "http://127.0.0.1:7070"),
         ("doctor",),
     ):
         done = run_odin(*line, input=KEY)

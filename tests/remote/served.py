@@ -17,10 +17,11 @@ from odin.core.rights import Right
 from odin.host.manager import SessionManager
 from odin.remote.client import RemoteClient, SessionLeft
 from odin.remote.connection import Connection
-from odin.remote.protocol import NewSession, Paired, Pairing
+from odin.remote.protocol import NewSession, Paired, Pairing, ShareLink
 from odin.server.application import Application, Unauthorized
 from odin.server.http import HttpServer
 from odin.server.sessions import HostedSessions
+from odin.server.shares import OpenedShare
 from odin.session.log import read_log
 from odin.testing import ScriptedServer
 
@@ -40,6 +41,9 @@ class NamedAccess:
         return True
 
     async def pair(self, pairing: Pairing, scope: Any) -> Paired:
+        raise NotImplementedError
+
+    async def open_share(self, link: ShareLink, scope: Any) -> OpenedShare:
         raise NotImplementedError
 
     def log(self, scope: Any, name: str, status: int, what: str = "") -> None: ...

@@ -18,6 +18,7 @@ from odin.config import Options
 from odin.config.paths import make_environment
 from odin.core.op import Op
 from odin.core.rights import RIGHTS, Right
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.host.manager import SessionManager
 from odin.remote.protocol import OpRequest
 from odin.server.access import AccessStore
@@ -25,6 +26,7 @@ from odin.server.application import Application
 from odin.server.guard import BindAddress, ClientLog, HostCheck
 from odin.server.http import HttpServer
 from odin.server.sessions import HostedSessions
+from odin.server.shares import ShareStore
 from odin.server.token_access import TokenAccess
 from odin.testing import ScriptedServer
 
@@ -36,6 +38,7 @@ class Served:
     http: httpx2.AsyncClient
     tokens: dict[str, str]
     store: AccessStore
+    shares: ShareStore
     sessions: HostedSessions
     application: Application
     log: Path
@@ -78,7 +81,11 @@ class Served:
 
 @asynccontextmanager
 async def serve(
-    model: ScriptedServer, folder: Path, roots: Sequence[Path] = (), **limits: Any
+    model: ScriptedServer,
+    folder: Path,
+    roots: Sequence[Path] = (),
+    timing: Timing = DEFAULT_TIMING,
+    **limits: Any,
 ) -> AsyncGenerator[Served]:
     options = Options(env={**os.environ, **model.env("anthropic")}, cwd=str(folder))
     environment = make_environment(options.env, options.cwd)
@@ -87,7 +94,8 @@ async def serve(
     state, err = Path(environment.state_dir), io.StringIO()
     store, log = AccessStore(state / "server"), state / "logs/server.log"
     manager = SessionManager()
-    access = TokenAccess(store, HostCheck(BindAddress("127.0.0.1", port)), ClientLog(log, err))
+    shares = ShareStore(state, timing)
+    access = TokenAccess(store, HostCheck(BindAddress("127.0.0.1", port)), ClientLog(log, err), shares)
     served = [str(root) for root in roots or (folder,)]
     sessions = HostedSessions(manager, options, served, idle_s=1000, is_valid=access.is_valid)
     application = Application(sessions, access, environment)
@@ -97,7 +105,7 @@ async def serve(
     url = f"http://127.0.0.1:{port}"
     try:
         async with httpx2.AsyncClient(timeout=20, limits=httpx2.Limits(max_connections=None)) as http:
-            yield Served(url, port, http, tokens, store, sessions, application, log, err)
+            yield Served(url, port, http, tokens, store, shares, sessions, application, log, err)
     finally:
         server.stop_listening()
         await sessions.close()

@@ -16,8 +16,8 @@ from odin.config import load
 from odin.core import debug
 from odin.core.errors import UsageError
 from odin.core.path_names import is_secret_path
-from odin.core.policy import Redact
 from odin.core.text import to_valid_unicode
+from odin.policy.secrets import Redactor
 from odin.version import __version__
 
 _MAX_CHARS = 4_000
@@ -73,7 +73,7 @@ def open_debug_log(path: str, cwd: str, env: Mapping[str, str]) -> Generator[Non
         os.close(fd)
 
 
-def make_redactor(cwd: str, env: Mapping[str, str]) -> Redact:
+def make_redactor(cwd: str, env: Mapping[str, str]) -> Redactor:
     """Return a redactor that knows the secrets of the project and the user before a session has read them."""
     config = load(cwd, env)
     values = _read_env_files(config.root)

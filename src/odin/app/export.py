@@ -51,11 +51,13 @@ def export_session(
     *,
     overwrite: bool = False,
     environment: ExecutionEnvironment | None = None,
+    redact: Redact | None = None,
 ) -> str:
     """Export the session of this log and return the full path of the file.
 
     Without a path the file is put in the current directory; for a folder the file gets its default name. An existing
-    file is replaced only if it is an earlier export, unless `overwrite` is set.
+    file is replaced only if it is an earlier export, unless `overwrite` is set. `redact` replaces the redactor of the
+    session's project.
     """
     environment = environment or make_environment(cwd="/")
     log = Path(log_path)
@@ -69,7 +71,7 @@ def export_session(
         with open_folder(follow_links(str(target.parent)), create=True, mode=0o700) as folder:
             sweep_leftovers(folder)
             try:
-                _write_export(log, session, chosen, folder, temporary, environment)
+                _write_export(log, session, chosen, folder, temporary, environment, redact)
                 folder.rename(temporary, target.name)
             finally:
                 folder.unlink(temporary, missing_ok=True)
@@ -97,10 +99,16 @@ def _refuse_foreign_file(target: Path) -> None:
 
 
 def _write_export(
-    log: Path, session: str, form: ExportFormat, folder: OpenFolder, name: str, environment: ExecutionEnvironment
+    log: Path,
+    session: str,
+    form: ExportFormat,
+    folder: OpenFolder,
+    name: str,
+    environment: ExecutionEnvironment,
+    redact: Redact | None,
 ) -> None:
     about = build_overview(read_log(log))
-    redact = _make_redactor(log, about.cwd, environment.variables)
+    redact = redact or _make_redactor(log, about.cwd, environment.variables)
     about.title, about.cwd, about.model = (redact(text).text for text in (about.title, about.cwd, about.model))
     for turn in about.turns:
         turn.first = redact(turn.first).text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from odin.config import Config
-from odin.config.paths import ACCESS_FOLDER, RUN_FOLDER, SCRATCH_FOLDER, SERVER_FOLDER, VIEW_FOLDER
+from odin.config.paths import ACCESS_FOLDER, RUN_FOLDER, SCRATCH_FOLDER, SERVER_FOLDER, SHARE_FOLDER, VIEW_FOLDER
 from odin.core.environment import ExecutionEnvironment
 from odin.core.text import join_some
 from odin.core.tool import Tool, ToolContext, ToolOutput
@@ -187,7 +187,7 @@ class LazySandbox:
         """Return what to hide of the state folder if the project is a worktree inside it."""
         state = self._environment.state_dir
         has_project = Path(os.path.realpath(state)) in Path(os.path.realpath(self._config.root)).parents
-        own = SCRATCH_FOLDER, SERVER_FOLDER, ACCESS_FOLDER, RUN_FOLDER
+        own = SCRATCH_FOLDER, SERVER_FOLDER, ACCESS_FOLDER, SHARE_FOLDER, RUN_FOLDER
         names = ("sessions", "checkpoints", "logs", *own) if has_project else ()
         return [f"{state}/{name}" for name in names]
 

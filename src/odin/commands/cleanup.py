@@ -18,9 +18,17 @@ from odin.app.sandbox import PROBE_FILE
 from odin.app.worktrees import REMOVED_FOLDER
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import find_project_root, get_cache_dir, get_state_dir, resolve_folder
-from odin.config.paths import LOG_FILE_NAME, LOG_FOLDER, SERVER_LOG_NAME, WORKTREE_FOLDER, find_worktree_origin
+from odin.config.paths import (
+    LOG_FILE_NAME,
+    LOG_FOLDER,
+    SERVER_LOG_NAME,
+    SHARE_FOLDER,
+    WORKTREE_FOLDER,
+    find_worktree_origin,
+)
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import format_size
+from odin.server.shares import remove_ended_shares
 from odin.session.index import SessionIndex
 from odin.session.store import SessionStore
 from odin.ui.terminal import escape_hidden, shorten
@@ -93,6 +101,7 @@ class Cleanup:
             _measure_folder("checkpoints of this project", state / "checkpoints" / self._key),
             _measure_folder("checkpoints of all projects", state / "checkpoints"),
             _measure_folder("worktrees", state / WORKTREE_FOLDER),
+            _measure_folder("shared copies", state / SHARE_FOLDER, len(_list_folders(state / SHARE_FOLDER))),
             _measure_files("logs", state / LOG_FOLDER, LOG_FILES),
             _measure_files("cache", self._cache, CACHE_FILES),
         )
@@ -268,6 +277,7 @@ def run_cleanup(argv: list[str]) -> int:
     if not args.yes:
         return _print_items(args, items)
     done = cleanup.remove(items)
+    remove_ended_shares(os.environ)
     refused = any(after.why_not and not before.why_not for before, after in zip(items, done, strict=True))
     return _print_items(args, done) or int(refused)
 

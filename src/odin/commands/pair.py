@@ -64,7 +64,7 @@ def print_pairing(code: PairingCode, url: str, out: TextIO) -> int:
     rows.append(("Attach", f"odin attach {url or 'URL'} --code {code.text}"))
     rows += [("Link", link)] if link else []
     text = "".join(f"{name:<9}{value}\n" for name, value in rows)
-    out.write(f"{_draw_link(link, out) if link else ''}{text}")
+    out.write(f"{draw_qr_code(link, out) if link else ''}{text}")
     out.flush()
     return 0
 
@@ -74,7 +74,7 @@ def _make_link(code: PairingCode, url: str) -> str:
     return f"{url}/#{code.text}" if url else ""
 
 
-def _draw_link(link: str, out: TextIO) -> str:
+def draw_qr_code(link: str, out: TextIO) -> str:
     """Return the link as a QR code of half blocks; "" if `out` is no terminal, or too narrow."""
     if not out.isatty() or is_dumb(os.environ):
         return ""

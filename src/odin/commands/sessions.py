@@ -1,6 +1,7 @@
 """`odin sessions`: list, search, show, rename, fork, export and delete sessions; and the picker of `--resume`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ from odin.core.errors import OdinError, UsageError
 from odin.core.format import format_time
 from odin.core.text import list_choices, suggest_similar
 from odin.host.stored_sessions import ProjectSessions, open_project_sessions
+from odin.server.shares import remove_ended_shares
 from odin.ui.slash_commands.sessions import (
     PICK_PROMPT,
     PlainSessionPicker,
@@ -152,6 +154,8 @@ def _delete_sessions(sessions: ProjectSessions, args: argparse.Namespace) -> int
         except OdinError as error:
             write_message(f"odin: {error.describe()}")
             code = error.exit_code
+    if deleted:
+        remove_ended_shares(os.environ)
     if args.json:
         return write_json({"deleted": deleted}) or code
     return write_output("".join(f"Deleted session {session}.\n" for session in deleted)) or code

@@ -9,10 +9,10 @@ import os
 import re
 import stat
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Generic, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -361,6 +361,45 @@ def write_atomically(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
         if isinstance(error, OSError):
             raise make_write_error(path, error) from error
         raise
+
+
+class StoreFile(Generic[Store]):
+    """A store that several processes read and change. Each method raises ConfigError if it cannot be relied on.
+
+    `empty` is its content without a file, `what` it lists. `prune` drops what has expired, before every change.
+    """
+
+    def __init__(self, path: Path, empty: Store, what: str, max_bytes: int, prune: Callable[[Store], Store]) -> None:
+        self._path = path
+        self._empty = empty
+        self._what = what
+        self._max_bytes = max_bytes
+        self._prune = prune
+        self._loaded: tuple[tuple[int, ...] | None, Store] = (None, empty)
+        """The file as it was read last, and what tells whether it still is. In one place, as there are threads."""
+
+    def load(self) -> Store:
+        """Return the content of the file, read again if it was replaced."""
+        stamp, (known, store) = None, self._loaded
+        with suppress(OSError):
+            info = self._path.stat()
+            stamp = (info.st_ino, info.st_ctime_ns, info.st_size)
+        if stamp is None or stamp != known:
+            store = self._read()
+            self._loaded = stamp, store
+        return store
+
+    def change(self, change: Callable[[Store], Store]) -> None:
+        """Change the file, one process at a time. This may wait for another one: use a thread."""
+        with lock_file(self._path):
+            before = self._read()
+            after = change(self._prune(before))
+            if after != before:
+                write_atomically(self._path, msgspec.json.format(msgspec.json.encode(after), indent=2) + b"\n")
+
+    def _read(self) -> Store:
+        empty = self._empty
+        return read_store(self._path, type(empty), self._what, empty.version, self._max_bytes) or empty
 
 
 def make_write_error(path: Path, error: OSError) -> ConfigError:

@@ -36,6 +36,9 @@ caches of sandboxed ones."""
 ACCESS_FOLDER = "server"
 """The folder in the state folder for who may use `odin serve`."""
 
+SHARE_FOLDER = "shares"
+"""The folder in the state folder for the shared sessions: their copies, and who may read them."""
+
 RUN_FOLDER = "run"
 """The folder in the state folder for the sockets and secrets of the processes that have sessions open."""
 

@@ -91,6 +91,7 @@ MIDDLE_SHAPES = (
     ("Telegram bot token", ":AA", rf"(?<![A-Za-z0-9])\d{{8,10}}:AA{_WORD}{{32,35}}{_WORD_END}"),
     ("Discord token", ".", r"(?<![\w.-])[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,45}(?![\w.-])"),
     ("Terraform token", ".atlasv1.", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,}+"),
+    ("link of a share", "#share/", rf"#share/[0-9a-f]{{8}}/[\w-]{{22}}{_WORD_END}"),
     ("Slack webhook", "hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows)/[\w/-]{20,}+"),
     ("Discord webhook", "/api/webhooks/", r"/api/webhooks/\d{15,22}/[\w-]{50,}+"),
 )

@@ -3,7 +3,7 @@
 The patterns are in `secret_patterns`, which is loaded with the first text to redact.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -46,13 +46,17 @@ class Redactor:
         """Return the text without its secrets, and do not remember their names."""
         return self._replace(text).text
 
+    def hide_each(self, text: str, report: Callable[[str, str], object]) -> str:
+        """Return the text without its secrets, and report the name and the value of each."""
+        return self._replace(text, report).text
+
     def find_open_end(self, text: str) -> int:
         """Return where a secret may begin that goes on after the text; its length if none can."""
         from odin.policy.secret_patterns import find_open_end
 
         return find_open_end(text, self._values)
 
-    def _replace(self, text: str) -> RedactedText:
+    def _replace(self, text: str, report: Callable[[str, str], object] | None = None) -> RedactedText:
         if len(text) < MIN_SECRET_CHARS:
             return RedactedText(text, ())
         from odin.policy.secret_patterns import find_secrets
@@ -67,6 +71,8 @@ class Redactor:
             for span in spans:
                 pieces += [text[at : span.start], f"[redacted: {span.name}]"]
                 at = span.end
+                if report is not None:
+                    report(span.name, text[span.start : span.end])
             text = "".join([*pieces, text[at:]])
             names.update((span.name, None) for span in spans)
         return RedactedText(text, tuple(names))

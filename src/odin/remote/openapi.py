@@ -11,8 +11,8 @@ from odin.remote.protocol import ENDPOINTS, MAX_BODY_BYTES, RUN_HEADER, VERSION_
 
 _ABOUT = f"""The sessions of `odin serve`, and of a process that has one open.
 
-Except for `POST /pair`, each request needs `Authorization: Bearer TOKEN`. Each answer has the headers
-`{VERSION_HEADER}` and `{RUN_HEADER}`; a client that sends `{VERSION_HEADER}` is refused if it is another one.
+Except for `POST /pair` and `POST /shared`, each request needs `Authorization: Bearer TOKEN`. Each answer has the
+headers `{VERSION_HEADER}` and `{RUN_HEADER}`; a client that sends `{VERSION_HEADER}` is refused if it is another one.
 Bodies have at most {MAX_BODY_BYTES:,} bytes. Errors are a `Problem`."""
 
 

@@ -69,6 +69,25 @@ class Paired(Struct, frozen=True):
     right: Right
 
 
+class ShareLink(Struct, frozen=True):
+    """What stands in the link of a shared session: `#share/ID/SECRET`."""
+
+    id: str
+    secret: str
+
+
+class SharedSession(Struct, frozen=True):
+    """A shared session as it was when it was shared. `blocks` are those of its transcript, `first` is 0."""
+
+    title: str
+    created: float
+    expires: float
+    cwd: str
+    model: str
+    first: int
+    blocks: tuple[dict[str, Any], ...]
+
+
 class Identity(Struct, frozen=True):
     """Who the client is to the server. `run` is the name of this run of the server."""
 
@@ -298,6 +317,7 @@ _S = "/sessions/{session}"
 
 _LIST = (
     ApiEndpoint("pair", "POST", "/pair", None, "Exchange a pairing code for a token.", Paired, body=Pairing),
+    ApiEndpoint("shared", "POST", "/shared", None, "Read a shared session.", SharedSession, body=ShareLink),
     ApiEndpoint("me", "GET", "/me", "view", "Name and right of the client, version and run of the server.", Identity),
     ApiEndpoint("all", "GET", "/sessions", "view", "Sessions that can be opened.", tuple[SessionSummary, ...]),
     ApiEndpoint("new", "POST", "/sessions", "prompt", "Start a session.", OpenedSession, body=NewSession),

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.config.files import VersionedStore, lock_file, read_store, write_atomically
+from odin.config.files import StoreFile, VersionedStore
 from odin.config.paths import ACCESS_FOLDER, get_state_dir
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import clip
@@ -101,27 +100,26 @@ class AccessStore:
         self._overall = RequestLimit(ATTEMPTS_PER_MINUTE, ATTEMPTS_PER_MINUTE, timing.monotonic)
         self._attempts = threading.Lock()
         self._used: dict[str, float] = {}
-        self._loaded: tuple[tuple[int, ...] | None, _AccessFile] = (None, _AccessFile())
-        """The file as it was read last, and what tells whether it still is. In one place, as there are threads."""
+        self._file = StoreFile(self._path, _AccessFile(), "paired clients", _MAX_BYTES, self._prune)
 
     # --- tokens ---
 
     def create_token(self, name: str, right: Right, ttl: float = 0.0) -> str:
         """Return a new token, which expires after `ttl` seconds if that is not 0."""
         token, record = self._make_token(name, right, ttl=ttl)
-        self._change(lambda file: replace(file, tokens=(*file.tokens, _name_uniquely(record, file))))
+        self._file.change(lambda file: replace(file, tokens=(*file.tokens, _name_uniquely(record, file))))
         return token
 
     def find(self, token: str) -> TokenRecord | None:
         digest, found = _hash_token(token), None
-        for record in self._load().tokens:
+        for record in self._file.load().tokens:
             if hmac.compare_digest(record.digest, digest):
                 found = record
         return found if found is not None and self._is_current(found) else None
 
     def is_valid(self, record: TokenRecord) -> bool:
         """True while the token is neither revoked nor expired. Cheap enough to ask before every event of a stream."""
-        return self._is_current(record) and any(item.id == record.id for item in self._load().tokens)
+        return self._is_current(record) and any(item.id == record.id for item in self._file.load().tokens)
 
     def record_use(self, record: TokenRecord, address: str) -> None:
         """Note when and from where a client was seen, once a minute. Failing to is ignored."""
@@ -135,10 +133,10 @@ class AccessStore:
             return replace(file, tokens=tuple(seen))
 
         with suppress(OdinError):
-            self._change(note)
+            self._file.change(note)
 
     def list_tokens(self) -> tuple[TokenRecord, ...]:
-        return tuple(filter(self._is_current, self._load().tokens))
+        return tuple(filter(self._is_current, self._file.load().tokens))
 
     def revoke(self, name: str) -> tuple[AccessRecord, ...]:
         """Revoke the token, or cancel the code, with this id; else those with this name. Return them."""
@@ -175,11 +173,11 @@ class AccessStore:
             )
             return replace(file, salt=salt, codes=(*file.codes, *made))
 
-        self._change(add)
+        self._file.change(add)
         return PairingCode(f"{text[:4]}-{text[4:]}", made[0])
 
     def list_codes(self) -> tuple[CodeRecord, ...]:
-        return tuple(filter(self._is_current, self._load().codes))
+        return tuple(filter(self._is_current, self._file.load().codes))
 
     def redeem(self, code: str, name: str, address: str) -> str:
         """Return a token for a code, which is used up. `name` is the client's if the code has none.
@@ -196,7 +194,7 @@ class AccessStore:
         if len(text) != 8 or set(text) - set(CODE_ALPHABET):
             raise CodeRefused
         # One salt for all codes: the time does not tell how many there are.
-        digest = _hash_code(text, self._load().salt)
+        digest = _hash_code(text, self._file.load().salt)
         tokens: list[str] = []
 
         def use(file: _AccessFile) -> _AccessFile:
@@ -211,7 +209,7 @@ class AccessStore:
             rest = replace(file, codes=tuple(item for item in file.codes if item is not found))
             return replace(rest, tokens=(*rest.tokens, _name_uniquely(record, rest)))
 
-        self._change(use)
+        self._file.change(use)
         return tokens[0]
 
     # --- the URL of the server, for `odin pair` ---
@@ -219,10 +217,10 @@ class AccessStore:
     @property
     def url(self) -> str:
         """The URL that a server recorded last, or ""."""
-        return self._load().url
+        return self._file.load().url
 
     def record_url(self, url: str) -> None:
-        self._change(lambda file: replace(file, url=url))
+        self._file.change(lambda file: replace(file, url=url))
 
     # --- the file ---
 
@@ -253,31 +251,12 @@ class AccessStore:
             tokens = tuple(item for item in file.tokens if item not in chosen)
             return replace(file, tokens=tokens, codes=tuple(item for item in file.codes if item not in chosen))
 
-        self._change(remove)
+        self._file.change(remove)
         return tuple(chosen)
 
-    def _change(self, change: Callable[[_AccessFile], _AccessFile]) -> None:
-        """Change the file, one process at a time. Expired tokens and codes are dropped first."""
-        with lock_file(self._path):
-            before = self._read()
-            tokens, codes = (tuple(filter(self._is_current, items)) for items in (before.tokens, before.codes))
-            after = change(replace(before, tokens=tokens, codes=codes))
-            if after != before:
-                write_atomically(self._path, msgspec.json.format(msgspec.json.encode(after), indent=2) + b"\n")
-
-    def _load(self) -> _AccessFile:
-        """Return the content of the file, read again if it was replaced."""
-        stamp, (known, file) = None, self._loaded
-        with suppress(OSError):
-            info = self._path.stat()
-            stamp = (info.st_ino, info.st_ctime_ns, info.st_size)
-        if stamp is None or stamp != known:
-            file = self._read()
-            self._loaded = stamp, file
-        return file
-
-    def _read(self) -> _AccessFile:
-        return read_store(self._path, _AccessFile, "paired clients", _VERSION, _MAX_BYTES) or _AccessFile()
+    def _prune(self, file: _AccessFile) -> _AccessFile:
+        tokens, codes = (tuple(filter(self._is_current, items)) for items in (file.tokens, file.codes))
+        return replace(file, tokens=tokens, codes=codes)
 
 
 def _make_id() -> str:

@@ -48,6 +48,7 @@ from odin.remote.protocol import (
     Paired,
     Pairing,
     Problem,
+    ShareLink,
     Suggestion,
 )
 from odin.server.access import CodeRefused
@@ -55,6 +56,8 @@ from odin.server.feed import FrameFeed, Watcher
 from odin.server.guard import TooManyRequests
 from odin.server.page.files import is_page_file, send_page_file
 from odin.server.sessions import HostedSession, HostedSessions, OpConflict, SharedSessions
+from odin.server.shared_page import read_shared_session
+from odin.server.shares import OpenedShare, ShareRefused
 from odin.version import __version__
 
 _BODY_S = 30.0
@@ -104,6 +107,7 @@ _STATUS: dict[type[OdinError], int] = {
     VersionMismatch: 426,
     TooManyRequests: 429,
     CodeRefused: 403,
+    ShareRefused: 404,
     UsageError: 400,
 }
 
@@ -123,6 +127,10 @@ class Access(Protocol):
 
     async def pair(self, pairing: Pairing, scope: Scope) -> Paired:
         """Return the token for a code. Raise OdinError."""
+        ...
+
+    async def open_share(self, link: ShareLink, scope: Scope) -> OpenedShare:
+        """Return the share of a link. Raise OdinError."""
         ...
 
     def log(self, scope: Scope, name: str, status: int, what: str = "") -> None:
@@ -253,6 +261,9 @@ class Application:
                 raise UsageError(f"The request is not valid: {error}.", "docs/openapi.json describes it.") from error
             if endpoint.name == "pair":
                 return make_json(await self._access.pair(body, request.scope))
+            if endpoint.name == "shared":
+                share = await self._access.open_share(body, request.scope)
+                return make_json(await asyncio.to_thread(read_shared_session, share))
             assert who is not None
             if not self._access.is_valid(request.state.token):
                 raise Unauthorized("The token was revoked.", "Pair this client again: `odin pair`.")
@@ -537,10 +548,10 @@ async def _explain_route(request: Request, error: Exception) -> Response:
 
 
 def _is_public(scope: Scope) -> bool:
-    """True for what needs no token: the files of the page, and exchanging a code for one."""
+    """True for what needs no token: the files of the page, exchanging a code for one, and reading a shared session."""
     if scope["method"] == "GET":
         return is_page_file(scope["path"])
-    return scope["method"] == "POST" and scope["path"] == ENDPOINTS["pair"].path
+    return scope["method"] == "POST" and scope["path"] in (ENDPOINTS["pair"].path, ENDPOINTS["shared"].path)
 
 
 def get_header(scope: Scope, name: bytes) -> str:

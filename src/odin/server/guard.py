@@ -274,11 +274,13 @@ CODE_ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 """Without 0, O, 1, I and L, which look alike."""
 
 _SECRET = re.compile(
-    rf"{TOKEN_PREFIX}[\w-]{{8,}}|(?<![\w-])[{CODE_ALPHABET}]{{4}}-[{CODE_ALPHABET}]{{4}}(?![\w-])", re.I
+    rf"(?<=share/)[0-9a-f]{{8}}/[\w-]+|{TOKEN_PREFIX}[\w-]{{8,}}|(?<![\w-])[{CODE_ALPHABET}]{{4}}-[{CODE_ALPHABET}]{{4}}(?![\w-])",
+    re.I,
 )
-"""A token, or what may be a pairing code. Neither belongs into a path or a name, but somebody may type it there."""
+"""The link of a share, a token, or what may be a pairing code. None belongs into a path or a name, but somebody may
+type it there."""
 
-ClientEvent = Literal["connected", "left", "paired", "refused", "op"]
+ClientEvent = Literal["connected", "left", "paired", "shared", "refused", "op"]
 
 
 class ClientLog:

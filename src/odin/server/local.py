@@ -23,9 +23,10 @@ from odin.remote.local import locate_secret, shorten_path
 from odin.session.lock import read_start_time
 
 if TYPE_CHECKING:
-    from odin.remote.protocol import Paired, Pairing
+    from odin.remote.protocol import Paired, Pairing, ShareLink
     from odin.server.http import HttpServer
     from odin.server.sessions import HostedSessions
+    from odin.server.shares import OpenedShare
 
 _IDLE_S = 60.0
 _COMMAND_MARK = b"ODIN_COMMAND="
@@ -166,6 +167,11 @@ class SecretAccess:
         from odin.core.errors import UsageError
 
         raise UsageError("Nothing is paired here.", "Use `odin serve`.")
+
+    async def open_share(self, link: "ShareLink", scope: Any) -> "OpenedShare":
+        from odin.core.errors import UsageError
+
+        raise UsageError("Nothing is shared here.", "Use `odin serve`.")
 
     def log(self, scope: Any, name: str, status: int, what: str = "") -> None:
         pass

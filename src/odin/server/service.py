@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, TextIO
 
 from odin.config import Options
 from odin.config.paths import LOG_FOLDER, SERVER_LOG_NAME, make_environment
+from odin.core.errors import OdinError
 from odin.host.manager import SessionManager
 from odin.server.access import open_access
 from odin.server.application import Application
 from odin.server.guard import ClientLog, HostCheck
 from odin.server.http import HttpServer
 from odin.server.sessions import Connect, HostedSessions
+from odin.server.shares import open_shares
 from odin.server.token_access import TokenAccess
 
 if TYPE_CHECKING:
@@ -45,9 +47,12 @@ async def serve_sessions(
     manager = manager or SessionManager()
     environment = make_environment(options.env, roots[0], options.state_dir)
     log = ClientLog(Path(environment.state_dir, LOG_FOLDER, SERVER_LOG_NAME), err)
-    access = TokenAccess(open_access(environment.variables), check, log)
+    shares = open_shares(environment.variables)
+    access = TokenAccess(open_access(environment.variables), check, log, shares)
     sessions = HostedSessions(manager, options, roots, idle_s=idle_s, connect=connect, is_valid=access.is_valid)
     server = HttpServer(Application(sessions, access, environment, base=check.base_path))
+    with suppress(OdinError):
+        await asyncio.to_thread(shares.sweep)
     try:
         await server.listen(listener, tls)
         yield sessions

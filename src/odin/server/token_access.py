@@ -1,16 +1,17 @@
-"""Who a client of `odin serve` is: the token that it was paired for, and what the log says about it."""
+"""Who a client of `odin serve` is: the token that it was paired for, or a share; and what the log says about it."""
 
 import asyncio
 import time
 
 from starlette.types import Scope
 
-from odin.core.errors import OdinError
+from odin.core.errors import ConfigError, OdinError
 from odin.core.rights import Right
-from odin.remote.protocol import Paired, Pairing
+from odin.remote.protocol import Paired, Pairing, ShareLink
 from odin.server.access import AccessStore
 from odin.server.application import Forbidden, Unauthorized
 from odin.server.guard import ClientEvent, ClientLog, HostCheck, RequestLimit, TooManyRequests
+from odin.server.shares import OpenedShare, ShareRefused, ShareStore
 
 _REQUESTS_PER_MINUTE = 3000
 _BURST = 600
@@ -22,10 +23,11 @@ _MAX_SEEN = 1000
 
 
 class TokenAccess:
-    def __init__(self, store: AccessStore, check: HostCheck, log: ClientLog) -> None:
+    def __init__(self, store: AccessStore, check: HostCheck, log: ClientLog, shares: ShareStore) -> None:
         self._store = store
         self._check = check
         self._log = log
+        self._shares = shares
         self._limit = RequestLimit(_REQUESTS_PER_MINUTE, _BURST)
         self._refusals = RequestLimit(_REQUESTS_PER_MINUTE, _BURST)
         self._logged = RequestLimit(_REFUSALS_LOGGED_PER_MINUTE, _REFUSALS_LOGGED_PER_MINUTE)
@@ -69,6 +71,15 @@ class TokenAccess:
         assert record is not None
         self._log.write("paired", address, client=record.name, note=record.right)
         return Paired(token, record.name, record.right)
+
+    async def open_share(self, link: ShareLink, scope: Scope) -> OpenedShare:
+        address = get_address(scope)
+        try:
+            share = await asyncio.to_thread(self._shares.open, link.id, link.secret, address)
+        except ConfigError as error:  # what is wrong with the file is for the user of this machine
+            raise ShareRefused("The server cannot tell what is shared.") from error
+        self._log.write("shared", address, client=share.record.id)
+        return share
 
     def log(self, scope: Scope, name: str, status: int, what: str = "") -> None:
         """Note refusals and ops. What only reads is not noted: a page asks all the time.

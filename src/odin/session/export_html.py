@@ -119,8 +119,8 @@ _MARKDOWN_RULES: dict[str, Callable[..., str]] = {
 }
 
 
-_IMAGE_BYTES = 3_000_000
-_ALL_IMAGE_BYTES = 20_000_000
+MAX_IMAGE_BYTES = 3_000_000
+MAX_ALL_IMAGE_BYTES = 20_000_000
 _MEDIA = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -253,23 +253,30 @@ class _HtmlPage:
         return f'<img alt="{_escape_text(image.name or "image")}" src="data:{image.media_type};base64,{encoded}">'
 
     def _read_image(self, image: Image) -> bytes | None:
-        """The bytes of an image in the session's folder. None for any other file, even if the log names it."""
-        if image.media_type not in _MEDIA or "\0" in image.path:
+        data = read_image(image, self._folder, min(MAX_IMAGE_BYTES, MAX_ALL_IMAGE_BYTES - self._image_bytes))
+        self._image_bytes += len(data or b"")
+        return data
+
+
+def read_image(image: Image, folder: Path, max_bytes: int) -> bytes | None:
+    """Return the bytes of an image in the folder, to which its path may be relative.
+
+    None for any other or longer file, even if the log names it.
+    """
+    if image.media_type not in _MEDIA or "\0" in image.path:
+        return None
+    path = os.path.realpath(Path(folder, image.path))
+    if not Path(path).is_relative_to(os.path.realpath(folder)):
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > max_bytes:
             return None
-        path = os.path.realpath(image.path)
-        if not Path(path).is_relative_to(os.path.realpath(self._folder)):
-            return None
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return None
-        with os.fdopen(fd, "rb") as file:
-            info = os.fstat(fd)
-            fits = info.st_size <= min(_IMAGE_BYTES, _ALL_IMAGE_BYTES - self._image_bytes)
-            if not stat.S_ISREG(info.st_mode) or not fits:
-                return None
-            self._image_bytes += info.st_size
-            return file.read(_IMAGE_BYTES)
+        return file.read(max_bytes)
 
 
 def _escape_text(text: str) -> str:

@@ -60,9 +60,10 @@ function BlockImage({ session, block, index, image }) {
   useEffect(() => {
     let made = '';
     const aborter = new AbortController();
-    getBlob(`${session.path}/image`, { agent: session.agent, block: block.key, index: String(index) }, aborter.signal)
-      .then((blob) => setUrl((made = URL.createObjectURL(blob))))
-      .catch(() => {});
+    const loading = image.data // in a shared copy
+      ? Promise.resolve(new Blob([Uint8Array.from(atob(image.data), (char) => char.charCodeAt(0))], { type: image.media_type }))
+      : getBlob(`${session.path}/image`, { agent: session.agent, block: block.key, index: String(index) }, aborter.signal);
+    loading.then((blob) => setUrl((made = URL.createObjectURL(blob)))).catch(() => {});
     return () => {
       aborter.abort();
       if (made) URL.revokeObjectURL(made);
@@ -74,7 +75,7 @@ function BlockImage({ session, block, index, image }) {
   </a>`;
 }
 
-const Images = ({ session, block }) => (block.images?.length && !session.isShared
+const Images = ({ session, block }) => (block.images?.length && (!session.isShared || block.images.every((image) => image.data))
   ? html`<div class="images">${block.images.map((image, index) => html`<${BlockImage} key=${index} ...${{ session, block, index, image }} />`)}</div>`
   : null);
 
