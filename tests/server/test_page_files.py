@@ -4,8 +4,12 @@ import gzip
 import re
 from pathlib import Path
 
+from odin.core.event import Envelope, SessionOpened, TurnStarted
+from odin.core.message import Image
 from odin.server.page.files import STATIC
+from odin.session.store import SessionStore
 from odin.testing import ScriptedServer
+from tests.pictures import png
 from tests.server.served import serve
 
 BUDGET = 200_000
@@ -52,3 +56,24 @@ async def test_a_page_below_a_path_has_a_folder(workspace: Path) -> None:
             assert (got.status_code, got.headers["location"]) == (308, "/odin/")
             assert (await served.ask("", "GET", "/odin/")).text.startswith("<!doctype html>")
             assert (await served.ask("", "GET", "/odin/page/main.js")).status_code == 200
+
+
+async def test_an_image_is_read_only_from_the_folder_of_its_session(workspace: Path, tmp_path: Path) -> None:
+    """The log of a session that somebody else has made may name any file."""
+    outside = tmp_path / "secret.png"
+    outside.write_bytes(png(2, 2))
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            log = SessionStore(served.store._path.parent.parent, str(workspace)).create(str(workspace), "made")
+            folder = log.path.parent
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "own.png").write_bytes(png(3, 3))
+            images = tuple(Image(str(path), "image/png") for path in (folder / "own.png", outside))
+            events = (SessionOpened(str(workspace), "x/y", "0"), TurnStarted("p1", "look", "edit_mode", images=images))
+            for seq, event in enumerate(events):
+                log.append(Envelope(seq, 1.0, "made", event))
+            log.close()
+            own = await served.ask("view", "GET", "/sessions/made/image?block=p1")
+            assert (own.status_code, own.headers["content-type"], own.content) == (200, "image/png", png(3, 3))
+            got = await served.ask("view", "GET", "/sessions/made/image?block=p1&index=1")
+            assert got.status_code == 400 and got.json()["error"] == "The file of this image is gone."

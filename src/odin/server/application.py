@@ -58,6 +58,7 @@ from odin.server.page.files import is_page_file, send_page_file
 from odin.server.sessions import HostedSession, HostedSessions, OpConflict, SharedSessions
 from odin.server.shared_page import read_shared_session
 from odin.server.shares import OpenedShare, ShareRefused
+from odin.session.export_html import read_image
 from odin.version import __version__
 
 _BODY_S = 30.0
@@ -360,10 +361,11 @@ class Application:
             case "image":
                 view = (await self._sessions.get(session)).get_view()
                 image = await view.find_image(query.agent, query.block, query.index)
-                try:
-                    content = await asyncio.to_thread(Path(image.path).read_bytes)
-                except OSError as error:
-                    raise UsageError("The file of this image is gone.", "Nothing can bring it back.") from error
+                # A log that was imported may name any file.
+                folder = self._sessions.locate(session)[0].parent
+                content = await asyncio.to_thread(read_image, image, folder, MAX_BODY_BYTES)
+                if content is None:
+                    raise UsageError("The file of this image is gone.", "It was in the folder of the session.")
                 return Response(content, media_type=image.media_type)
             case "command":
                 return await self._run_command(session, body, who, request)
