@@ -117,9 +117,12 @@ class OdinApp(SessionApp, inherit_bindings=False):
         driver_class: type[Driver] | None = None,
         setup: LoadSetup | None = None,
         trust: LoadTrust | None = None,
+        attaching: Awaitable[Sessions | None] | None = None,
     ) -> None:
+        """`attaching` gives the sessions of another process, or None: then `connect` opens one after the dialogs."""
         super().__init__(settings or TuiSettings(), mode, clock, timing, driver_class)
         self._connect = connect
+        self._attaching = attaching
         self._first = first
         self._end_code = 0
         self._is_started = False
@@ -247,8 +250,10 @@ class OdinApp(SessionApp, inherit_bindings=False):
         await super()._process_messages(*args, **options)
 
     async def _open(self) -> None:
-        await self.startup.run_dialogs()
-        self._sessions = await self._connect()
+        self._sessions = await self._attaching if self._attaching is not None else None
+        if self._sessions is None:
+            await self.startup.run_dialogs()
+            self._sessions = await self._connect()
         await self.show_session()
         await self.input_panel.begin(self._first)
 
