@@ -66,7 +66,13 @@ DOUBLE_ESCAPE_S = 0.6
 """Esc pressed twice within this time opens the rewind dialog."""
 
 PRELOAD_S = 1.0
-PRELOAD_MODULES = ("odin.ui.tui.paint.markdown", "odin.ui.tui.dialogs.interaction")
+PRELOAD_MODULES = (
+    "odin.ui.tui.paint.markdown",
+    "markdown_it",
+    "pygments.lexers",
+    "rich.syntax",
+    "odin.ui.tui.dialogs.interaction",
+)
 """Needed by the first answer and the first dialog; imported in a thread shortly after start."""
 
 MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
