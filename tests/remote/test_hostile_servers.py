@@ -184,6 +184,27 @@ async def test_the_token_goes_to_no_other_host_and_no_proxy(monkeypatch: pytest.
         assert got == []
 
 
+async def test_only_a_question_is_asked_again_when_the_server_has_ended_a_kept_connection() -> None:
+    heads: list[str] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for data in (answer("[]"), b""):
+            head = await reader.readuntil(b"\r\n\r\n")
+            heads.append(head.decode().partition(" ")[0])
+            writer.write(data)
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    connection = Connection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "odin_secret")
+    assert await connection.call("all") == await connection.call("all") == ()
+    assert heads == ["GET", "GET", "GET"]
+    with pytest.raises(ConnectionLost, match="closed the connection"):
+        await connection.call("new", body=NewSession())
+    assert heads == ["GET", "GET", "GET", "POST"]
+    await connection.close()
+    server.close()
+
+
 @each(
     ("host", "expected"),
     [

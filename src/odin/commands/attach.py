@@ -5,6 +5,7 @@ open in another process is attached to.
 """
 
 import asyncio
+import gc
 import importlib
 import os
 import re
@@ -233,6 +234,7 @@ async def _run_plain(connect: Connect, settings: TuiSettings) -> int:
 
 
 async def _run_app(connect: Connect, settings: TuiSettings) -> int:
+    gc.disable()  # as in `entry.main`; `run_app` enables it again
     async with attach_meanwhile(connect()) as attaching:
         from odin.commands.tui import run_attached
 

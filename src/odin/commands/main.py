@@ -478,6 +478,7 @@ def _run_interactive(args: argparse.Namespace, options: Options) -> int:
 
 
 async def _run_app(args: argparse.Namespace, options: Options, settings: TuiSettings) -> int:
+    gc.disable()  # as in `entry.main`; `run_app` enables it again
     async with contextlib.AsyncExitStack() as stack:
         attaching = None
         if (options.resume or options.continue_last) and not args.no_attach:

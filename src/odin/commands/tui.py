@@ -70,6 +70,7 @@ def _collect_rarely() -> None:
     """Freeze everything allocated so far and make later collections rare: a full one takes longer than two frames."""
     gc.freeze()
     gc.set_threshold(4_000, 6, 200)
+    gc.enable()
 
 
 def _log_unhandled_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -5,10 +5,10 @@ Link addresses are always shown; images are never fetched.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -87,8 +87,7 @@ _MIN_COLUMN = 8
 """Minimum width of a readable column; with less room, tables are painted field by field."""
 
 
-@dataclass(frozen=True, slots=True)
-class MarkdownTable:
+class MarkdownTable(Struct, frozen=True):
     """The first row is the header. `alignments` has left, right, center or "" for each column."""
 
     rows: list[list[Text]]
