@@ -17,10 +17,10 @@ from textual.app import App, ComposeResult
 from odin.core.call_events import Replied, TextStreamed, ToolEnded, ToolStarted
 from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall
+from odin.ui.transcript.model import TranscriptModel
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.transcript import TranscriptView
-from odin.ui.tui.transcript_model import TranscriptModel
 from row import Row, table
 
 SIZE = (120, 40)

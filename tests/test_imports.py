@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "host": {"core", "config", "app", "context", "engine", "models", "redis", "session", "tools"},
     "remote": {"core", "providers.address", "providers.http", "version"},
-    "server": {"core", "config", "app", "engine", "host", "providers.tls", "remote", "session", "version"},
+    "server": {"core", "config", "app", "engine", "host", "providers.tls", "remote", "session", "ui", "version"},
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
         "core", "config", "providers", "models", "policy", "hooks", "sandbox", "session", "tools", "engine",

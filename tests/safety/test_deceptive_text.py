@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from odin.testing import ScriptedServer, say
+from odin.ui.clean_text import sanitize
 from odin.ui.terminal import escape_control, escape_json
-from odin.ui.tui.paint.sanitize import sanitize
 from tests.conftest import Run
 from tests.table import each
 from tests.ui.pseudo_terminal import open_terminal

@@ -57,7 +57,19 @@ async def test_nothing_is_answered_without_a_valid_token(workspace: Path) -> Non
                 *list_requests(session),
                 *(
                     ("GET", path)
-                    for path in ("/", "/pair", "/pair/", "/openapi.json", "/me/", "//me", "/%6De", "/me%00")
+                    for path in (
+                        "/page",
+                        "/page/",
+                        "/page/../x",
+                        "/page/nothing.js",
+                        "/pair",
+                        "/pair/",
+                        "/openapi.json",
+                        "/me/",
+                        "//me",
+                        "/%6De",
+                        "/me%00",
+                    )
                 ),
                 *((method, "/pair") for method in ("GET", "PUT", "DELETE", "OPTIONS", "HEAD")),
                 *((method, "/me") for method in ("HEAD", "OPTIONS", "PUT", "TRACE", "PROPFIND")),
@@ -319,8 +331,15 @@ async def test_sessions_outside_the_roots_do_not_exist(workspace: Path, tmp_path
             for method, path in list_requests(hidden):
                 if "{session}" in path or hidden in path:
                     body = {"title": "x"} if path.endswith("/title") else {"id": "1", "op": {"type": "Redo"}}
-                    body |= {"key": "theme", "value": "x", "url": "http://x", "type": "Rewind", "turn": "t"}
-                    query = "?name=x&words=x&id=x" if method == "GET" else ""
+                    body |= {
+                        "key": "theme",
+                        "value": "x",
+                        "url": "http://x",
+                        "type": "Rewind",
+                        "turn": "t",
+                        "line": "/x",
+                    }
+                    query = "?name=x&words=x&id=x&end=1&block=x&line=x&column=0" if method == "GET" else ""
                     got = await served.ask("approve", method, f"{path}{query}", None if method == "GET" else body)
                     assert got.status_code == 404, (method, path, got.text)
             assert [item["id"] for item in (await served.ask("view", "GET", "/sessions")).json()] == [own]

@@ -20,9 +20,9 @@ from odin.session.messages import read_messages
 from odin.session.search import MAX_EXCHANGES, preview_session
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
-from odin.ui.tui.blocks import PromptBlock
-from odin.ui.tui.panels.facts import SessionFacts
-from odin.ui.tui.transcript_model import TranscriptModels
+from odin.ui.session_facts import SessionFacts
+from odin.ui.transcript.blocks import PromptBlock
+from odin.ui.transcript.model import TranscriptModels
 
 from .session_model import Move, SessionModel
 

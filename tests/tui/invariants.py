@@ -11,11 +11,11 @@ from odin.core.event import Envelope
 from odin.core.op import Answer, Interrupt, Op, Prompt, RunUserShell
 from odin.core.slash_commands import find_slash_command
 from odin.session.log import read_log
-from odin.ui.tui.blocks import NoticeBlock
+from odin.ui.transcript.blocks import NoticeBlock
+from odin.ui.transcript.model import TranscriptModels
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.dialogs.interaction import InteractionDialog
 from odin.ui.tui.paint.painter import RenderCache, is_joined
-from odin.ui.tui.transcript_model import TranscriptModels
 from tests.tui.conftest import Stage
 from tests.tui.random_input import RandomInput
 from tests.tui.remote_sessions import RemoteSessions

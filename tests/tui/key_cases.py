@@ -26,8 +26,8 @@ from odin.core.op import (
     SetRole,
 )
 from odin.core.setup import ModelOption
+from odin.ui.transcript.blocks import CallBlock
 from odin.ui.tui.app import OdinApp
-from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.dialogs.form import FormDialog
 from odin.ui.tui.dialogs.interaction import InteractionDialog

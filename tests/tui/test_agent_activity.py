@@ -21,7 +21,7 @@ from odin.core.call_events import (
     ToolStarted,
 )
 from odin.core.event import CompactionChanged, Envelope, TurnEnded, TurnStarted
-from odin.ui.tui.panels.agent_activity import ActivityText, AgentActivity, AgentList
+from odin.ui.agent_activity import ActivityText, AgentActivity, AgentList
 
 
 def describe_after(*events: Any, now: float) -> ActivityText:

@@ -215,7 +215,7 @@ async def test_the_side_panel_shows_state_model_context_cost_and_unread_mail() -
 
 
 def test_one_card_shows_the_state_of_the_task_and_a_continued_task_has_a_second_card() -> None:
-    from odin.ui.tui.transcript_model import TranscriptModels
+    from odin.ui.transcript.model import TranscriptModels
 
     models = TranscriptModels()
     asked = "Which side?"

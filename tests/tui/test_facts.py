@@ -39,9 +39,9 @@ from odin.core.event_values import FileChange, FileState, LanguageServerState, S
 from odin.core.format import format_count, format_seconds, format_usd, get_model_name
 from odin.core.message import Usage
 from odin.ui.edited_files import MAX_FILES
+from odin.ui.session_facts import SessionFacts
 from odin.ui.slash_commands.reports import format_context
 from odin.ui.tui.palette import DARK, make_palette
-from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.side import SideSections
 from odin.ui.tui.panels.status import lay_out, list_parts
 

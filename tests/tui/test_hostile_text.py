@@ -16,19 +16,19 @@ from odin.core.call_events import PermissionAsked
 from odin.core.event import Envelope, SessionSwitched, TurnStarted
 from odin.core.interaction import make_interaction
 from odin.core.op import Answer
+from odin.ui.clean_text import sanitize
 from odin.ui.notifications import format_desktop_notification, format_title
+from odin.ui.session_facts import SessionFacts
+from odin.ui.transcript.model import TranscriptModels
 from odin.ui.tui.dialogs.interaction import InteractionDialog
 from odin.ui.tui.dialogs.interaction_view import paint_request as permission_page
 from odin.ui.tui.lifecycle import print_transcript
 from odin.ui.tui.paint.canvas import Canvas, wrap_cells
 from odin.ui.tui.paint.painter import paint_block
-from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import DARK, make_palette
-from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.side import SideSections
 from odin.ui.tui.panels.status import list_parts
 from odin.ui.tui.terminal_input import PASTE_BEGIN, PASTE_END, ReplyParser
-from odin.ui.tui.transcript_model import TranscriptModels
 from tests.hostile_text import HOSTILE_TEXTS, ValueMaker, event_types, find_foreign_sequence
 from tests.tui.conftest import SHORT_WAITS, Stage, run_app
 from tests.tui.fake_sessions import START, FakeClient, FakeSessions
@@ -204,6 +204,17 @@ def test_an_end_marker_inside_a_paste_produces_no_keys() -> None:
     assert [type(event) for event in found] == [events.Paste]
     found = list(ReplyParser().feed(f"{PASTE_BEGIN}one{PASTE_END}k{PASTE_BEGIN}two{PASTE_END}"))
     assert [type(event).__name__ for event in found] == ["Paste", "Key", "Paste"]
+
+
+@pytest.mark.parametrize("cut", range(3, 11))
+def test_the_late_rest_of_a_reply_of_the_terminal_is_no_answer(cut: int) -> None:
+    """The app asks again after `fg`, when a permission request may be open; `y` would allow it."""
+    parser, reply = ReplyParser(), "\x1b[?2026;2$y"
+    found = list(parser.feed(reply[:cut]))
+    if vars(parser)["_timeout_time"] is not None:
+        vars(parser)["_timeout_time"] = 0.0  # it has passed
+    found += [*parser.tick(), *parser.feed(reply[cut:])]
+    assert [type(event).__name__ for event in found] == ["TerminalSupportsSynchronizedOutput"]
 
 
 @pytest.mark.slow

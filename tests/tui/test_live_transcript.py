@@ -9,7 +9,7 @@ import pytest
 from odin.core.client import Client, Snapshot
 from odin.core.event import CompactionChanged, Warned
 from odin.session.log import read_log
-from odin.ui.tui.transcript_model import TranscriptModels
+from odin.ui.transcript.model import TranscriptModels
 from tests.monkey import runner
 from tests.monkey.random_user import RandomUser
 from tests.soak import list_seeds, soak

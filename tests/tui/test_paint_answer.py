@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.ui.tui.blocks import AnswerBlock
+from odin.ui.transcript.blocks import AnswerBlock
 from odin.ui.tui.paint.answer import AnswerPainter, MarkdownSplitter, close_open_markup
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import DARK, make_palette

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from odin.core.message import Image
-from odin.ui.tui.blocks import (
+from odin.ui.transcript.blocks import (
     AgentBlock,
     CallBlock,
     CallState,
@@ -18,15 +18,16 @@ from odin.ui.tui.blocks import (
     SummaryBlock,
     TranscriptBlock,
 )
+from odin.ui.transcript.words import ShownFolders, is_folded
+from odin.ui.tui.paint.ansi import parse_ansi
 from odin.ui.tui.paint.canvas import Canvas, ThumbnailCache, load_thumbnail
 from odin.ui.tui.paint.diff import SHORT_DIFF, paint_diff, parse_diff
-from odin.ui.tui.paint.painter import can_fold, choose_fold, is_folded, paint_block
-from odin.ui.tui.paint.sanitize import parse_ansi
+from odin.ui.tui.paint.painter import can_fold, choose_fold, paint_block
 from odin.ui.tui.palette import DARK, make_palette
 from tests.pictures import png
 
 PALETTE = make_palette(DARK)
-CANVAS = Canvas(80, PALETTE, now=1_012.0, cwd="/home/me/project", home="/home/me")
+CANVAS = Canvas(80, PALETTE, now=1_012.0, folders=ShownFolders("/home/me/project", "/home/me"))
 
 DIFF = """--- /home/me/project/a.py
 +++ /home/me/project/a.py

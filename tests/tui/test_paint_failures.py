@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from odin.testing import say
-from odin.ui.tui.blocks import EndBlock
+from odin.ui.transcript.blocks import EndBlock
 from odin.ui.tui.paint import painter
 from tests.tui.conftest import OpenApp
 

@@ -9,7 +9,7 @@ from odin.core.event import AgentStarted, EffortChanged, Envelope, TurnEnded, Tu
 from odin.core.event_values import Todo
 from odin.core.message import ReplyMessage, Text
 from odin.testing import call, say
-from odin.ui.tui.panels.facts import SessionFacts
+from odin.ui.session_facts import SessionFacts
 from tests.tui.conftest import OpenApp, Stage, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
 

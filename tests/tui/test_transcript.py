@@ -11,7 +11,7 @@ from odin.core.event import AgentStarted, AnyEvent, CompactionChanged, TurnEnded
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, Usage
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.testing import call, say
-from odin.ui.tui.blocks import AnswerBlock, CallBlock, PromptBlock, ReasoningBlock
+from odin.ui.transcript.blocks import AnswerBlock, CallBlock, PromptBlock, ReasoningBlock
 from odin.ui.tui.transcript import TranscriptView
 from tests.pictures import png
 from tests.tui.conftest import OpenApp, Stage, run_app

@@ -45,7 +45,7 @@ from odin.core.event import (
 )
 from odin.core.event_values import CallAudit as Audit
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall
-from odin.ui.tui.blocks import (
+from odin.ui.transcript.blocks import (
     AnswerBlock,
     CallBlock,
     NoticeBlock,
@@ -54,7 +54,7 @@ from odin.ui.tui.blocks import (
     ReasoningBlock,
     shorten_output,
 )
-from odin.ui.tui.transcript_model import TranscriptModel, TranscriptModels
+from odin.ui.transcript.model import TranscriptModel, TranscriptModels
 from tests.tui.transcript_comparison import list_comparable_blocks, make_transcript
 
 TURN_STARTED = TurnStarted("t1", "Do it.", "edit_mode")

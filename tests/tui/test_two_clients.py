@@ -18,7 +18,7 @@ from odin.host.manager import SessionManager
 from odin.session.log import read_log
 from odin.testing import ScriptedServer
 from odin.ui.stream_json.protocol import run_stream_json
-from odin.ui.tui.blocks import AnswerBlock, CallBlock, EndBlock, PromptBlock
+from odin.ui.transcript.blocks import AnswerBlock, CallBlock, EndBlock, PromptBlock
 from odin.ui.tui.dialog_queue import DialogQueue
 from odin.ui.tui.dialogs.dialog import RequestDialog
 from tests.monkey.log_checks import LoopErrors

@@ -5,8 +5,8 @@ from dataclasses import fields
 from typing import Any
 
 from odin.core.event import AnyEvent, Envelope, Warned
-from odin.ui.tui.blocks import CallBlock, PromptBlock, StreamedBlock, TranscriptBlock
-from odin.ui.tui.transcript_model import TranscriptModel, TranscriptModels
+from odin.ui.transcript.blocks import CallBlock, PromptBlock, StreamedBlock, TranscriptBlock
+from odin.ui.transcript.model import TranscriptModel, TranscriptModels
 
 _FIELDS_NOT_IN_LOG = {"ts", "version", "folded", "seconds", "started", "ended", "printed", "_text", "_chunks"}
 

@@ -12,8 +12,8 @@ from odin.session.log import read_log
 from odin.session.messages import read_messages
 from odin.testing import ScriptedServer, Turn, call, say
 from odin.ui.exit import describe_verification, get_exit_code
-from odin.ui.tui.blocks import NoticeBlock
-from odin.ui.tui.transcript_model import TranscriptModel
+from odin.ui.transcript.blocks import NoticeBlock
+from odin.ui.transcript.model import TranscriptModel
 from tests.conftest import Run
 from tests.table import each
 

@@ -3,7 +3,8 @@
 It is the events and ops of a session, its snapshot and the queries of `Client` and `Sessions`. Every endpoint is in
 `ENDPOINTS` with the right that it needs: the server routes by this table, the remote client calls by it, and the
 OpenAPI description is made of it. The endpoint `events` answers with server-sent events: each envelope is the data of
-one, and its number the id if it is durable; `heartbeat`, `resync` and `closed` are events of the stream itself.
+one, and its number the id if it is durable; `heartbeat`, `resync` and `closed` are events of the stream itself. `view`
+is the same for the web page, which gets blocks of the transcript instead of events.
 """
 
 from typing import Any, Literal
@@ -31,6 +32,7 @@ from odin.core.client import (
     SessionSummary,
     Snapshot,
 )
+from odin.core.event_values import Mode
 from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import RuleLine
 from odin.core.rights import Right
@@ -197,6 +199,81 @@ class ExportAsked(Struct, frozen=True):
     form: ExportFormat = "markdown"
 
 
+class BlocksAsked(Struct, frozen=True):
+    """The blocks of an agent's transcript before the index `end`."""
+
+    end: int
+    agent: str = ""
+    limit: int = 200
+
+
+class EarlierBlocks(Struct, frozen=True):
+    """Blocks of a transcript; `first` is the index of the first of them."""
+
+    blocks: list[dict[str, Any]]
+    first: int = 0
+
+
+class ImageAsked(Struct, frozen=True):
+    """An image of a block of an agent's transcript."""
+
+    block: str
+    agent: str = ""
+    index: int = 0
+
+
+class CompletionAsked(Struct, frozen=True):
+    """A line of a prompt with the cursor in `column`. `first`: it is the first one, where commands are completed."""
+
+    line: str
+    column: int
+    first: bool = True
+
+
+class Suggestion(Struct, frozen=True):
+    """What can stand in place of the letters before the cursor. `continues`: more has to be typed after it.
+
+    `is_runnable`: the line can be sent as it is then.
+    """
+
+    label: str
+    insert: str
+    hint: str = ""
+    help: str = ""
+    continues: bool = False
+    is_runnable: bool = False
+
+
+class Completion(Struct, frozen=True):
+    """Suggestions for the letters between two columns."""
+
+    start: int = 0
+    end: int = 0
+    items: tuple[Suggestion, ...] = ()
+
+
+class CommandRequest(Struct, frozen=True):
+    """A slash command as typed. `mode` is that of the next prompt, `agent` the one it would go to."""
+
+    line: str
+    mode: Mode = "edit_mode"
+    agent: str = ""
+
+
+class CommandAnswer(Struct, frozen=True):
+    """What a slash command says, and what it changes for its client.
+
+    `session` is another session to go on with, `draft` a text for the composer, `prompt` one to be sent there.
+    """
+
+    text: str
+    session: str = ""
+    draft: str = ""
+    prompt: Prompt | None = None
+    mode: Mode = "edit_mode"
+    agent: str = ""
+
+
 class ApiEndpoint(Struct, frozen=True):
     """One route. `right` None: no token is needed. `query` are its parameters, `body` and `result` are JSON.
 
@@ -225,6 +302,7 @@ _LIST = (
     ApiEndpoint("all", "GET", "/sessions", "view", "Sessions that can be opened.", tuple[SessionSummary, ...]),
     ApiEndpoint("new", "POST", "/sessions", "prompt", "Start a session.", OpenedSession, body=NewSession),
     ApiEndpoint("events", "GET", f"{_S}/events", "view", "Events, as server-sent events.", None, EventsFrom),
+    ApiEndpoint("view", "GET", f"{_S}/view", "view", "Blocks and state for the page, as events.", None, AgentNamed),
     ApiEndpoint("ops", "POST", f"{_S}/ops", "view", "Submit an op; it needs its own right.", Receipt, body=OpRequest),
     _ask("snapshot", "The state, with the number of the last event and what waits for an answer.", Snapshot),
     _ask("info", "What a front end shows before the first event.", SessionInfo),
@@ -239,6 +317,9 @@ _LIST = (
     _ask("working", "Whether any agent works.", bool),
     _ask("loop", "The state of loop mode.", LoopStatus, AgentNamed),
     _ask("files", "Paths of the project that match the letters.", tuple[str, ...], Words),
+    _ask("blocks", "Earlier blocks of a transcript.", EarlierBlocks, BlocksAsked),
+    _ask("image", "An image of a block.", bytes, ImageAsked),
+    _ask("complete", "Complete a command or a file name.", Completion, CompletionAsked),
     _ask("sessions", "The sessions of the project.", tuple[SessionSummary, ...]),
     _ask("search", "Search the sessions of the project.", tuple[SessionMatch, ...], Words),
     _ask("find", "The id of the session of the project with this name.", str, NamedSession),
@@ -249,6 +330,7 @@ _LIST = (
     _ask("export", "The session as Markdown, JSON or HTML.", str, ExportAsked),
     ApiEndpoint("rewind", "POST", f"{_S}/rewind", "view", "What a rewind would do to files.", RewindPlan, body=Rewind),
     ApiEndpoint("status", "POST", f"{_S}/status", "prompt", "The user's own status line.", str, body=StatusFacts),
+    ApiEndpoint("command", "POST", f"{_S}/command", "view", "Run a slash command.", CommandAnswer, body=CommandRequest),
     ApiEndpoint("next", "POST", f"{_S}/new", "prompt", "Start a session in the same folder.", OpenedSession),
     ApiEndpoint("fork", "POST", f"{_S}/fork", "prompt", "Copy the session.", OpenedSession, body=ForkRequest),
     ApiEndpoint("plan", "POST", f"{_S}/plan", "prompt", "A new session for a plan.", OpenedSession, body=PlanRequest),

@@ -4,8 +4,9 @@ import asyncio
 import os
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
@@ -37,14 +38,22 @@ from odin.remote.protocol import (
     RUN_HEADER,
     VERSION_HEADER,
     ApiEndpoint,
+    CommandAnswer,
+    CommandRequest,
+    Completion,
+    CompletionAsked,
+    EventsFrom,
     Identity,
     OpenedSession,
     Paired,
     Pairing,
     Problem,
+    Suggestion,
 )
 from odin.server.access import CodeRefused
+from odin.server.feed import FrameFeed, Watcher
 from odin.server.guard import TooManyRequests
+from odin.server.page.files import is_page_file, send_page_file
 from odin.server.sessions import HostedSession, HostedSessions, OpConflict, SharedSessions
 from odin.version import __version__
 
@@ -57,10 +66,12 @@ _MAX_READING_BYTES = 4 * MAX_BODY_BYTES
 """The bodies of all requests that are being received."""
 
 _MAX_PAIRING_BYTES = 10_000
+_MAX_COMPLETIONS = 50
 _MAX_QUERIES = 4
 """Queries of one client that are answered at once; the next ones wait."""
 
-_NOT_QUEUED = ("me", "events", "ops", "pair")
+_STREAMS = ("events", "view")
+_NOT_QUEUED = ("me", *_STREAMS, "ops", "pair")
 _LONG_SEQ = 15
 """Digits of a number that no session reaches."""
 
@@ -170,6 +181,7 @@ class Application:
             Route(endpoint.path, self._make_route(endpoint), methods=[endpoint.method])
             for endpoint in ENDPOINTS.values()
         ]
+        routes.append(Route("/{file:path}", send_page_file, methods=["GET"]))
         handlers = {HTTPException: _explain_route, OdinError: _explain_error}
         self._router = ExceptionMiddleware(Router(routes, redirect_slashes=False), handlers)
 
@@ -177,7 +189,7 @@ class Application:
         """Answer a request. Without a valid token nothing is said, not even which routes there are."""
         if scope["type"] != "http":
             return
-        if self._base and scope["path"].startswith(f"{self._base}/"):
+        if self._base and (scope["path"] + "/").startswith(f"{self._base}/"):
             scope["path"] = scope["path"].removeprefix(self._base)
         scope["app"] = self  # so that a router raises the error of a missing route
         who, is_started = "", False
@@ -188,7 +200,10 @@ class Application:
                 is_started = True
                 has_body = get_header(scope, b"transfer-encoding") or get_header(scope, b"content-length")
                 close = () if who or has_body else ((b"connection", b"close"),)
-                message["headers"] = [*message.get("headers", ()), *self._list_headers(), *close]
+                given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
+                is_stored = any(name == b"cache-control" for name, _ in given)
+                caching = () if is_stored else ((b"cache-control", b"no-store"),)
+                message["headers"] = [*given, *self._list_headers(), *caching, *close]
                 self._access.log(scope, who, message["status"], scope.get("state", {}).get("op", ""))
             await send(message)
 
@@ -200,6 +215,9 @@ class Application:
                 who, right = self._access.identify(token, scope)
                 _check_version(scope)
                 scope["state"] |= {"identity": Identity(who, right, __version__, self._run), "token": token}
+            if not scope["path"]:  # the links of the page are relative to its folder
+                await RedirectResponse(f"{self._base}/", 308)(scope, receive, send_and_log)
+                return
             await self._router(scope, receive, send_and_log)
         except OdinError as error:
             await make_problem(error)(scope, receive, send_and_log)
@@ -218,7 +236,6 @@ class Application:
         return [
             (VERSION_HEADER.encode(), __version__.encode()),
             (RUN_HEADER.encode(), self._run.encode()),
-            (b"cache-control", b"no-store"),
             (b"x-content-type-options", b"nosniff"),
             (b"referrer-policy", b"no-referrer"),
         ]
@@ -240,10 +257,13 @@ class Application:
             if not self._access.is_valid(request.state.token):
                 raise Unauthorized("The token was revoked.", "Pair this client again: `odin pair`.")
             session = request.path_params.get("session", "")
+            if endpoint.name in _STREAMS:
+                return await self._stream(endpoint, session, query, who, request)
             if endpoint.name in _NOT_QUEUED:
-                return await self._answer(endpoint.name, session, query, body, who, request)
+                return make_json(await self._answer(endpoint, session, query, body, who, request))
             async with self._queries.setdefault(who.name, asyncio.Semaphore(_MAX_QUERIES)):
-                return await self._answer(endpoint.name, session, query, body, who, request)
+                result = await self._answer(endpoint, session, query, body, who, request)
+            return result if isinstance(result, Response) else make_json(result)
 
         return answer
 
@@ -280,62 +300,113 @@ class Application:
             raise UsageError(f"The request is not valid JSON: {error}.", "Send JSON in UTF-8.") from error
 
     async def _answer(
-        self, name: str, session: str, query: Any, body: Any, who: Identity, request: Request
-    ) -> Response:
-        match name:
+        self, endpoint: ApiEndpoint, session: str, query: Any, body: Any, who: Identity, request: Request
+    ) -> Any:
+        """Return the result of an endpoint for a client that has the right to it, or a response that is not JSON."""
+        match endpoint.name:
             case "me":
-                return make_json(who)
+                return who
             case "all":
-                return make_json(await asyncio.to_thread(self._sessions.list_all))
+                return await asyncio.to_thread(self._sessions.list_all)
             case "new":
                 if body.permission_mode or body.role:  # a role has its own rules, tools and permission mode
                     require_right(who, "approve")
-                return make_json(OpenedSession(await self._sessions.create(body)))
-            case "events":
-                return await self._stream(session, query.after, who, request)
+                return OpenedSession(await self._sessions.create(body))
             case "ops":
                 request.state.op = type(body.op).__name__
                 require_right(who, get_needed_right(body.op))
                 sent_to = request.headers.get(RUN_HEADER)
                 hosted = await self._sessions.get(session)
-                return make_json(await hosted.submit(body, who, None if sent_to is None else sent_to == self._run))
+                return await hosted.submit(body, who, None if sent_to is None else sent_to == self._run)
             case "next" | "fork" | "plan":
-                if name == "plan" and body.role:
+                if endpoint.name == "plan" and body.role:
                     require_right(who, "approve")
-                return make_json(await self._derive(name, session, body))
+                return await self._derive(endpoint.name, session, body)
             case "preview":
                 self._sessions.locate(query.name)
-                return make_json(await (await self._sessions.get(session)).sessions.preview(query.name))
+                return await (await self._sessions.get(session)).sessions.preview(query.name)
             case "sessions":
                 found = await (await self._sessions.get(session)).sessions.list_sessions()
-                return make_json([item for item in found if self._sessions.is_below(item.cwd)])
+                return [item for item in found if self._sessions.is_below(item.cwd)]
             case "search":
                 matches = await (await self._sessions.get(session)).sessions.search(query.words)
-                return make_json([match for match in matches if self._sessions.is_below(match.session.cwd)])
+                return [match for match in matches if self._sessions.is_below(match.session.cwd)]
             case "prompts":
                 hosted = await self._sessions.get(session)
                 is_served = self._sessions.is_below((await hosted.client.get_info()).root)
-                return make_json(await hosted.sessions.list_prompts(query.limit) if is_served else ())
+                return await hosted.sessions.list_prompts(query.limit) if is_served else ()
             case "find":
                 found = await (await self._sessions.get(session)).sessions.find(query.name)
                 self._sessions.locate(found)
-                return make_json(found)
+                return found
             case "files":
-                hosted = await self._sessions.get(session)
-                # Such words list any folder of the machine.
-                is_anywhere = query.words.startswith(("/", "~/", "../", "./"))
-                if is_anywhere and not has_right(who.right, "approve"):
-                    return make_json(())
-                return make_json(await hosted.client.find_files(query.words, query.limit))
+                return await self._find_files(session, query.words, query.limit, who)
+            case "complete":
+                return await self._complete(session, query, who)
+            case "blocks":
+                view = (await self._sessions.get(session)).get_view()
+                return await view.list_blocks(query.agent, query.end, query.limit)
+            case "image":
+                view = (await self._sessions.get(session)).get_view()
+                image = await view.find_image(query.agent, query.block, query.index)
+                try:
+                    content = await asyncio.to_thread(Path(image.path).read_bytes)
+                except OSError as error:
+                    raise UsageError("The file of this image is gone.", "Nothing can bring it back.") from error
+                return Response(content, media_type=image.media_type)
+            case "command":
+                return await self._run_command(session, body, who, request)
             case "delete":
-                return make_json(await self._sessions.delete(session))
+                return await self._sessions.delete(session)
             case "export":
                 hosted = await self._sessions.get(session)
                 with open_scratch(Path(self._environment.state_dir, SCRATCH_FOLDER)) as folder:
                     path = await hosted.sessions.export(session, query.form, str(folder))
-                    return make_json(await asyncio.to_thread(Path(path).read_text, encoding="utf-8"))
+                    return await asyncio.to_thread(Path(path).read_text, encoding="utf-8")
             case _:
-                return make_json(await _HANDLERS[name](await self._sessions.get(session), query, body))
+                return await _HANDLERS[endpoint.name](await self._sessions.get(session), query, body)
+
+    async def _find_files(self, session: str, words: str, limit: int, who: Identity) -> tuple[str, ...]:
+        # Such words list any folder of the machine.
+        if words.startswith(("/", "~/", "../", "./")) and not has_right(who.right, "approve"):
+            return ()
+        return await (await self._sessions.get(session)).client.find_files(words, limit)
+
+    async def _complete(self, session: str, asked: CompletionAsked, who: Identity) -> Completion:
+        from odin.server.page.commands import NOT_FOR_PAGES
+        from odin.ui.completion import complete_argument, complete_command, find_target, make_file_items
+
+        target, client = (
+            find_target(asked.line, asked.column, first=asked.first),
+            (await self._sessions.get(session)).client,
+        )
+        if target is None:
+            return Completion()
+        if target.kind == "command":
+            found = complete_command(target.letters, await client.list_commands())
+            items = [item for item in found if item.label.removeprefix("/") not in NOT_FOR_PAGES]
+        elif target.kind == "argument":
+            shot = await client.snapshot()
+            items = complete_argument(target, await client.list_agents(), (*shot.sub_agents, *shot.tasks))
+        else:
+            items = make_file_items(await self._find_files(session, target.letters, _MAX_COMPLETIONS, who))
+        return Completion(
+            target.start,
+            target.end,
+            tuple(msgspec.convert(items[:_MAX_COMPLETIONS], list[Suggestion], from_attributes=True)),
+        )
+
+    async def _run_command(self, session: str, asked: CommandRequest, who: Identity, request: Request) -> CommandAnswer:
+        from odin.server.page.commands import run_command
+
+        async def perform(endpoint: ApiEndpoint, session: str, query: Any, body: Any) -> Any:
+            if endpoint.right is not None:
+                require_right(who, endpoint.right)
+            return await self._answer(endpoint, session, query, body, who, request)
+
+        if not asked.line.strip():
+            raise UsageError("There is no command.", "Type / and its name.")
+        return await run_command(perform, session, asked, await (await self._sessions.get(session)).client.get_info())
 
     async def _derive(self, name: str, session: str, body: Any) -> OpenedSession:
         given: dict[str, Any] = {}
@@ -351,19 +422,26 @@ class Application:
         opened = await self._sessions.derive(session, switch)
         return OpenedSession(opened, **given)
 
-    async def _stream(self, session: str, after: int | None, who: Identity, request: Request) -> Response:
+    async def _stream(
+        self, endpoint: ApiEndpoint, session: str, query: Any, who: Identity, request: Request
+    ) -> Response:
         if request.scope["http_version"] != "1.1":
             raise UsageError("Events are streamed over HTTP/1.1 only.", "Use a client or proxy that speaks it.")
         last = request.headers.get("last-event-id", "")
-        if last:
+        if last and endpoint.name == "events":
             if not last.isascii() or not last.isdigit() or len(last) > _LONG_SEQ:
                 raise UsageError("Last-Event-ID is not a number.", "Leave it out, and use ?after=N.")
-            after = int(last)
+            query = EventsFrom(int(last))
         hosted = await self._sessions.get(session)
         token = request.state.token
         if self._streams[who.name] >= _MAX_STREAMS_OF_CLIENT or self._streams.total() >= _MAX_STREAMS:
             raise TooManyRequests("open streams", 10)
-        return _EventResponse(self._streams, hosted, after, who, token)
+        if endpoint.name == "view":
+            feed = await hosted.get_view().open_feed(query.agent)
+            return _EventResponse(self._streams, hosted, feed, feed.begin, who, token)
+        return _EventResponse(
+            self._streams, hosted, hosted.feed, partial(hosted.feed.begin, after=query.after), who, token
+        )
 
 
 class _EventResponse(Response):
@@ -375,27 +453,28 @@ class _EventResponse(Response):
         self,
         streams: Counter[str],
         hosted: HostedSession,
-        after: int | None,
+        feed: FrameFeed,
+        begin: Callable[[Watcher], AsyncGenerator[bytes]],
         who: Identity,
         token: str,
     ) -> None:
-        """`streams` counts the open ones of each client."""
+        """`streams` counts the open ones of each client. `begin` yields what comes before the frames of the feed."""
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._streams = streams
         self._hosted = hosted
-        self._after = after
+        self._feed = feed
+        self._begin = begin
         self._who = who
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        feed = self._hosted.feed
-        watcher = self._hosted.join(self._who, scope["state"]["writer"], self._token)
+        watcher = self._hosted.join(self._feed, self._who, scope["state"]["writer"], self._token)
         self._streams[self._who.name] += 1
         gone = asyncio.create_task(_wait_until_gone(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async with aclosing(feed.begin(watcher, self._after)) as past:
+            async with aclosing(self._begin(watcher)) as past:
                 async for data in past:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                     if gone.done():
@@ -404,7 +483,7 @@ class _EventResponse(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
-            self._hosted.leave(watcher)
+            self._hosted.leave(self._feed, watcher)
             self._hosted.touch()
             self._streams[self._who.name] -= 1
             if not self._streams[self._who.name]:
@@ -458,7 +537,9 @@ async def _explain_route(request: Request, error: Exception) -> Response:
 
 
 def _is_public(scope: Scope) -> bool:
-    """True for the only request that needs no token: exchanging a code for one."""
+    """True for what needs no token: the files of the page, and exchanging a code for one."""
+    if scope["method"] == "GET":
+        return is_page_file(scope["path"])
     return scope["method"] == "POST" and scope["path"] == ENDPOINTS["pair"].path
 
 

@@ -1,4 +1,4 @@
-"""The events of one session for all who watch it over HTTP: encoded once, collected in frames, kept for a moment.
+"""What happens in one session for all who watch it over HTTP: encoded once, collected in frames, kept for a moment.
 
 A watcher has a position among the frames. Each new frame is written to all whose connection takes it, without a task
 for each. One that falls behind what is kept gets a last event, `resync`, and starts again from the log, so that a slow
@@ -76,29 +76,22 @@ class Watcher:
             self.done.set_result(None)
 
 
-class Feed:
-    """Follows a session from the event `seq` on; `last_seq` is the number of the last event it has seen.
+class FrameFeed:
+    """Frames for watchers, `FRAME_S` apart. `last_seq` is the number of the last event that it has seen.
 
     A watcher whose token is no longer valid gets nothing more.
     """
 
     def __init__(
-        self,
-        client: Client,
-        seq: int,
-        *,
-        is_valid: Callable[[str], bool] = lambda _: True,
-        kept_bytes: int = MAX_KEPT_BYTES,
+        self, seq: int, *, is_valid: Callable[[str], bool] = lambda _: True, kept_bytes: int = MAX_KEPT_BYTES
     ) -> None:
         self.last_seq = seq
         self.watchers: set[Watcher] = set()
         self.cut_off = 0
         """How many watchers were too slow."""
         self.is_over = False
-        self._client = client
         self._is_valid = is_valid
         self._kept_bytes = kept_bytes
-        self._live = LiveEvents()
         self._collected: list[bytes] = []
         self._frames: deque[bytes] = deque()
         self._size = 0
@@ -108,26 +101,16 @@ class Feed:
         self._frame_timer: asyncio.TimerHandle | None = None
         self._beats = 0
         self._beat_timer = self._loop.call_later(_CHECK_S, self._beat)
-        self._task = asyncio.create_task(self._follow(client.stream_events(after=seq)))
 
-    async def _follow(self, events: AsyncIterator[Envelope]) -> None:
-        reason = "The session was closed."
-        try:
-            async for envelope in events:
-                self._live.apply(envelope)
-                self.last_seq = max(self.last_seq, envelope.seq)
-                self._collect(encode_envelope(envelope))
-        except OdinError as error:
-            reason = error.describe()
-        finally:
-            close_events(events)
-            self.is_over = True
-            self._collect(encode_notice("closed", reason=reason))
-            self._cut()
-            self._beat_timer.cancel()
+    def begin(self, watcher: Watcher) -> AsyncGenerator[bytes]:
+        """Yield what comes before the frames for a new watcher, which gets them from now on."""
+        raise NotImplementedError
 
     def _collect(self, data: bytes) -> None:
         self._collected.append(data)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._frame_timer is None:
             self._frame_timer = self._loop.call_later(FRAME_S, self._cut)
 
@@ -136,9 +119,8 @@ class Feed:
         if self._frame_timer is not None:
             self._frame_timer.cancel()
             self._frame_timer = None
-        if self._collected:
-            frame = encode_chunk(b"".join(self._collected))
-            self._collected.clear()
+        if data := self._take():
+            frame = encode_chunk(data)
             self._frames.append(frame)
             self._size += len(frame)
             while self._size > self._kept_bytes and len(self._frames) > 1:
@@ -146,6 +128,12 @@ class Feed:
                 self._first += 1
         for watcher in self._list_valid():
             self._serve(watcher)
+
+    def _take(self) -> bytes:
+        """Return what was collected since the last frame."""
+        data = b"".join(self._collected)
+        self._collected.clear()
+        return data
 
     def _list_valid(self) -> list[Watcher]:
         """Return the watchers with a valid token, after the others were ended."""
@@ -190,7 +178,47 @@ class Feed:
     def leave(self, watcher: Watcher) -> None:
         self.watchers.discard(watcher)
 
-    async def begin(self, watcher: Watcher, after: int | None) -> AsyncGenerator[bytes]:
+    def _go_live(self, watcher: Watcher) -> None:
+        watcher.is_live = True
+        self._serve(watcher)
+
+    def _end(self, reason: str) -> None:
+        self.is_over = True
+        self._collect(encode_notice("closed", reason=reason))
+        self._cut()
+        self._beat_timer.cancel()
+
+
+class Feed(FrameFeed):
+    """The events of a session from the event `seq` on."""
+
+    def __init__(
+        self,
+        client: Client,
+        seq: int,
+        *,
+        is_valid: Callable[[str], bool] = lambda _: True,
+        kept_bytes: int = MAX_KEPT_BYTES,
+    ) -> None:
+        super().__init__(seq, is_valid=is_valid, kept_bytes=kept_bytes)
+        self._client = client
+        self._live = LiveEvents()
+        self._task = asyncio.create_task(self._follow(client.stream_events(after=seq)))
+
+    async def _follow(self, events: AsyncIterator[Envelope]) -> None:
+        reason = "The session was closed."
+        try:
+            async for envelope in events:
+                self._live.apply(envelope)
+                self.last_seq = max(self.last_seq, envelope.seq)
+                self._collect(encode_envelope(envelope))
+        except OdinError as error:
+            reason = error.describe()
+        finally:
+            close_events(events)
+            self._end(reason)
+
+    async def begin(self, watcher: Watcher, after: int | None = None) -> AsyncGenerator[bytes]:
         """Yield the durable events after this number up to now, and what is going on now.
 
         Without a number only a notice. The frames from now on follow.
@@ -207,8 +235,7 @@ class Feed:
                 yield data
         if after is not None and now:
             yield now
-        watcher.is_live = True
-        self._serve(watcher)
+        self._go_live(watcher)
 
     async def _replay(self, after: int, last: int) -> AsyncGenerator[bytes]:
         """Yield the events of the log after one number and up to another."""

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from odin.app.workspace import make_workspace
 from odin.config import Options
+from odin.config.paths import make_environment
 from odin.core.client import Client, Sessions, SessionSummary
 from odin.core.errors import (
     AgentShutdown,
@@ -33,9 +34,12 @@ from odin.host.manager import SessionManager
 from odin.host.stored_sessions import ProjectSessions
 from odin.host.workspace_sessions import WorkspaceSessions
 from odin.remote.protocol import TURN_OPS, Identity, NewSession, OpRequest, Receipt
-from odin.server.feed import Feed, Watcher, Writer
+from odin.server.feed import Feed, FrameFeed, Watcher, Writer
 from odin.server.guard import TooManyRequests
 from odin.session.log import read_header
+
+if TYPE_CHECKING:
+    from odin.server.page.view import SessionView
 
 _MAX_RECEIPTS = 1000
 RETURN_S = 60.0
@@ -80,6 +84,8 @@ class HostedSession:
         *,
         answers: bool,
         return_s: float,
+        home: str,
+        is_valid: Callable[[str], bool],
     ) -> None:
         self.id = session
         self.sessions = sessions
@@ -89,28 +95,46 @@ class HostedSession:
         self._clock = clock
         self._answers = answers
         self._return_s = return_s
+        self._home = home
+        self._is_valid = is_valid
+        self._view: SessionView | None = None
         self._approvers = set[Watcher]()
         self._receipts: OrderedDict[str, tuple[bytes, asyncio.Task[Receipt]]] = OrderedDict()
 
     def touch(self) -> None:
         self.used_at = self._clock()
 
-    def join(self, who: Identity, writer: Writer, token: str) -> Watcher:
-        """Return a new watcher of the feed, which must leave, too. While one may approve, the session can ask."""
-        watcher = self.feed.join(writer, token)
+    @property
+    def is_watched(self) -> bool:
+        return bool(self.feed.watchers or (self._view is not None and self._view.is_watched))
+
+    def get_view(self) -> "SessionView":
+        """Return what pages show of the session, which is folded from its first event on when the first one asks."""
+        from odin.server.page.view import SessionView
+
+        if self._view is None or self._view.is_over:
+            self._view = SessionView(self.client, self._home, is_valid=self._is_valid)
+        return self._view
+
+    def join(self, feed: FrameFeed, who: Identity, writer: Writer, token: str) -> Watcher:
+        """Return a new watcher of a feed, which must leave, too. While one may approve, the session can ask."""
+        watcher = feed.join(writer, token)
         if who.right == "approve":
             self._approvers.add(watcher)
         self._update_answering()
         return watcher
 
-    def leave(self, watcher: Watcher) -> None:
+    def leave(self, feed: FrameFeed, watcher: Watcher) -> None:
         """A connection that breaks is no answer: what waits for one goes on waiting for a while."""
-        self.feed.leave(watcher)
+        feed.leave(watcher)
         asyncio.get_running_loop().call_later(self._return_s, self._retire, watcher)
 
     def _retire(self, watcher: Watcher) -> None:
         self._approvers.discard(watcher)
         self._update_answering()
+        if self._view is not None and not self._view.is_watched:
+            self._view.stop()
+            self._view = None
 
     def _update_answering(self) -> None:
         self.client.set_answering(self._answers or bool(self._approvers))
@@ -175,6 +199,8 @@ class HostedSession:
         with suppress(OdinError):
             await self.client.close()
         await self.feed.close()
+        if self._view is not None:
+            self._view.stop()
 
 
 class HostedSessions:
@@ -252,7 +278,14 @@ class HostedSessions:
         shot = await sessions.client.snapshot()
         feed = Feed(sessions.client, shot.seq, is_valid=self._is_valid)
         hosted = HostedSession(
-            shot.session, sessions, feed, self._clock, answers=self._answers, return_s=self._return_s
+            shot.session,
+            sessions,
+            feed,
+            self._clock,
+            answers=self._answers,
+            return_s=self._return_s,
+            home=make_environment(self._options.env, "/").home,
+            is_valid=self._is_valid,
         )
         self._hosted[shot.session] = hosted
         return hosted
@@ -302,7 +335,7 @@ class HostedSessions:
         if len(self._hosted) < _MAX_OPEN:
             return
         for session, hosted in sorted(self._hosted.items(), key=lambda item: item[1].used_at):
-            if not hosted.feed.watchers and not await hosted.is_busy():
+            if not hosted.is_watched and not await hosted.is_busy():
                 self._hosted.pop(session, None)
                 await hosted.close()
                 return
@@ -328,7 +361,7 @@ class HostedSessions:
                     await self._unload(session, hosted)
 
     async def _unload(self, session: str, hosted: HostedSession) -> None:
-        is_unused = not hosted.feed.watchers and self._clock() - hosted.used_at > self._idle_s
+        is_unused = not hosted.is_watched and self._clock() - hosted.used_at > self._idle_s
         if hosted.feed.is_over or (is_unused and not await hosted.is_busy()):
             async with self._lock(session):
                 if hosted.feed.is_over or self._clock() - hosted.used_at > self._idle_s:

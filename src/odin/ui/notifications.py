@@ -10,7 +10,7 @@ from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, LoopChanged, TurnEnded, TurnStarted
 from odin.core.tool import get_display_name
 from odin.core.tui_settings import TuiSettings
-from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
+from odin.ui.session_facts import ACTIVE_LOOP_STATES
 
 LONG_WORK_S = 10.0
 """Notify at the end of work that took this long: the user may have looked away."""

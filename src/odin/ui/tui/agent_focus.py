@@ -9,16 +9,16 @@ import asyncio
 from odin.core.client import Client, SessionInfo
 from odin.core.event import AgentEnded, AgentStarted, Envelope
 from odin.core.op import CancelCompaction, Interrupt
+from odin.ui.agent_activity import AgentList
+from odin.ui.clean_text import sanitize_line
+from odin.ui.session_follower import SessionObserver
 from odin.ui.terminal import escape_hidden
+from odin.ui.transcript.model import TranscriptModel
+from odin.ui.transcript.words import is_folded
 from odin.ui.tui.composer.input_panel import InputPanel
 from odin.ui.tui.lifecycle import DoublePress
-from odin.ui.tui.paint.painter import is_folded
-from odin.ui.tui.paint.sanitize import sanitize_line
-from odin.ui.tui.panels.agent_activity import AgentList
 from odin.ui.tui.session_app import SessionApp
-from odin.ui.tui.session_follower import SessionObserver
 from odin.ui.tui.transcript import AgentTitle, TranscriptView
-from odin.ui.tui.transcript_model import TranscriptModel
 
 
 class AgentFocus(SessionObserver):

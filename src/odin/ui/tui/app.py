@@ -29,8 +29,8 @@ from odin.core.message import Attachment
 from odin.core.op import SetEffort, SetRole
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.ui.notifications import Notifier
+from odin.ui.transcript.blocks import ProcessBlock
 from odin.ui.tui.agent_focus import AgentFocus
-from odin.ui.tui.blocks import ProcessBlock
 from odin.ui.tui.card_mode import CardHints, route_input
 from odin.ui.tui.commands import CommandTable
 from odin.ui.tui.composer.composer import Composer

@@ -6,7 +6,7 @@ Only a key starts it, never a click, so letters always reach the composer unless
 from rich.text import Text
 from textual import events
 
-from odin.ui.tui.blocks import AgentBlock
+from odin.ui.transcript.blocks import AgentBlock
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.queue import QueuePanel
 from odin.ui.tui.palette import Palette

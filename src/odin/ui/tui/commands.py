@@ -12,6 +12,7 @@ from odin.core.message import Attachment
 from odin.core.slash_commands import find_slash_command, make_argument_error
 from odin.core.tui_settings import ThemeSetting
 from odin.sandbox.terminal import make_terminal_programs
+from odin.ui.session_follower import SessionObserver
 from odin.ui.slash_commands.actions import (
     ACTIONS,
     AGENT_OPTION,
@@ -25,14 +26,13 @@ from odin.ui.slash_commands.actions import (
 from odin.ui.slash_commands.extensions import format_skills
 from odin.ui.slash_commands.processes import control_process, find_process
 from odin.ui.slash_commands.reports import parse_paths, parse_stats
+from odin.ui.transcript.blocks import AnswerBlock
 from odin.ui.tui.agent_focus import AgentFocus
-from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.external_text import run_in_terminal
 from odin.ui.tui.composer.input_panel import InputPanel
 from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.session_commands import NavigationCommands, SharedActions, TurnCommands
-from odin.ui.tui.session_follower import SessionObserver
 from odin.ui.tui.terminal_driver import set_mouse
 from odin.ui.tui.transcript import TranscriptView
 

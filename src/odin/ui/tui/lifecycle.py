@@ -14,7 +14,7 @@ from odin.core.errors import OdinError
 from odin.core.interaction import ask_for_trust
 from odin.core.op import SetModel
 from odin.core.setup import Setup, TrustGate
-from odin.ui.tui.blocks import TranscriptBlock
+from odin.ui.transcript.blocks import TranscriptBlock
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.paint.painter import is_joined, paint_block
 from odin.ui.tui.palette import Palette

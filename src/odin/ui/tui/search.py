@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
-from odin.ui.tui.blocks import TranscriptBlock
+from odin.ui.transcript.blocks import TranscriptBlock
 from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.canvas import style_spans
 from odin.ui.tui.paint.painter import get_search_text

@@ -18,15 +18,15 @@ from odin.core.event_values import Delivery, Mode
 from odin.core.message import Attachment
 from odin.core.op import Op, Prompt
 from odin.core.tui_settings import TuiSettings
+from odin.ui.session_facts import SessionFacts
+from odin.ui.session_follower import SessionFollower, SessionObserver
 from odin.ui.slash_commands.reports import ErrorLog
+from odin.ui.transcript.model import TranscriptModels
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.palette import DARK, LIGHT, choose_theme_name, make_palette
-from odin.ui.tui.panels.facts import SessionFacts
-from odin.ui.tui.session_follower import SessionFollower, SessionObserver
 from odin.ui.tui.timers import FrameTimer
 from odin.ui.tui.timing import AppTiming
 from odin.ui.tui.toasts import ToastLevel, Toasts
-from odin.ui.tui.transcript_model import TranscriptModels
 
 
 class SessionApp(App[int], inherit_bindings=False):
@@ -69,7 +69,7 @@ class SessionApp(App[int], inherit_bindings=False):
         self.error_log = ErrorLog()
         self.observers: list[SessionObserver] = []
         self.follower = SessionFollower(
-            self.handle_session_event, lambda: self._frame_timer.draw_frame(), self._handle_session_end, self.fail
+            self.handle_session_event, self._handle_session_end, self.fail, lambda: self._frame_timer.draw_frame()
         )
         self._mode: Mode = mode or "edit_mode"
         self._sessions: Sessions | None = None

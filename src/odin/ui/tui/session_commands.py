@@ -12,6 +12,7 @@ from odin.core.message import Attachment
 from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.plan_text import format_execution, parse_execution
+from odin.ui.session_follower import SessionObserver
 from odin.ui.slash_commands.actions import ACTIONS, CommandContext, PermissionModeSwitch, delete_session, find_fork_turn
 from odin.ui.slash_commands.agents import MAIN, find_focus
 from odin.ui.slash_commands.extensions import make_skill_prompt
@@ -27,7 +28,6 @@ from odin.ui.tui.agent_focus import AgentFocus
 from odin.ui.tui.composer.draft import make_draft
 from odin.ui.tui.composer.input_panel import InputPanel
 from odin.ui.tui.session_app import SessionApp
-from odin.ui.tui.session_follower import SessionObserver
 from odin.ui.tui.transcript import TranscriptView
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from textual.app import App
 
-from odin.ui.tui.paint.sanitize import sanitize
+from odin.ui.clean_text import sanitize
 
 ToastLevel = Literal["info", "warn", "error"]
 MAX_TOASTS = 3

@@ -23,7 +23,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from odin.core.tui_settings import DiffStyle
-from odin.ui.tui.blocks import (
+from odin.ui.transcript.blocks import (
     AgentBlock,
     AnswerBlock,
     CallBlock,
@@ -32,9 +32,11 @@ from odin.ui.tui.blocks import (
     PromptBlock,
     TranscriptBlock,
 )
+from odin.ui.transcript.model import TranscriptModel
+from odin.ui.transcript.words import is_folded
 from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.paint.canvas import SPINNER_S, load_thumbnail
-from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, get_copy_text, is_folded
+from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, get_copy_text
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.search import SearchBar, TranscriptSearch, find_match_line, highlight_matches
 from odin.ui.tui.session_app import SessionApp
@@ -50,7 +52,6 @@ from odin.ui.tui.transcript_layout import (
     select_blocks,
     style_selection,
 )
-from odin.ui.tui.transcript_model import TranscriptModel
 
 MARGIN = 2
 """Cells at the left of every line; the card cursor is drawn there."""

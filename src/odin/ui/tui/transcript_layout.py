@@ -17,7 +17,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from odin.ui.tui.blocks import TranscriptBlock
+from odin.ui.transcript.blocks import TranscriptBlock
 from odin.ui.tui.paint.canvas import find_soft_wrap_marker
 from odin.ui.tui.paint.painter import RenderCache, is_joined
 

@@ -13,11 +13,11 @@ from textual.widgets import Input, Static
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
 from odin.core.event import Envelope
+from odin.ui.clean_text import sanitize
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.form import FormDialog, FormResult
 from odin.ui.tui.dialogs.widgets import Hints, RowContent, Rows
 from odin.ui.tui.keys import DialogInput, KeyScope
-from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette, get_palette
 
 MIN_HEIGHT = 14

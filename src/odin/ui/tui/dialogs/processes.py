@@ -10,12 +10,12 @@ from odin.core.call_events import SpawnFinished, SpawnListening, SpawnStarted
 from odin.core.client import ProcessRecord
 from odin.core.format import format_duration
 from odin.core.op import ControlProcess
+from odin.ui.clean_text import sanitize
 from odin.ui.slash_commands.processes import NO_PROCESSES, describe_port, describe_process, find_process
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.reports import ReportDialog, Sheet
 from odin.ui.tui.dialogs.widgets import RowContent
-from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.session_app import SessionApp
 

@@ -17,6 +17,7 @@ from odin.core.client import ChangedFile, CustomCommand
 from odin.core.errors import OdinError
 from odin.core.format import pluralize
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand
+from odin.ui.clean_text import sanitize
 from odin.ui.slash_commands.agents import format_agents
 from odin.ui.slash_commands.extensions import format_language_servers, format_memory, format_plugins, format_skills
 from odin.ui.slash_commands.reports import (
@@ -37,7 +38,6 @@ from odin.ui.tui.dialogs.widgets import Hints, RowContent
 from odin.ui.tui.keys import KeyAction, KeyScope, KeyTable, format_key, make_scroll_action
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.paint.diff import paint_diff
-from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette, get_palette
 from odin.ui.tui.session_app import SessionApp
 

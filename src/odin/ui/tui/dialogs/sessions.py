@@ -12,6 +12,7 @@ from odin.core.client import SessionMatch, SessionPreview, SessionSummary, TurnR
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import format_age, format_usd, pluralize
 from odin.core.op import Rewind
+from odin.ui.clean_text import sanitize
 from odin.ui.slash_commands.sessions import (
     describe_hidden,
     format_file_lines,
@@ -20,11 +21,10 @@ from odin.ui.slash_commands.sessions import (
     strip_all_option,
 )
 from odin.ui.terminal import escape_hidden
-from odin.ui.tui.blocks import AnswerBlock, PromptBlock, TranscriptBlock
+from odin.ui.transcript.blocks import AnswerBlock, PromptBlock, TranscriptBlock
 from odin.ui.tui.dialogs.form import FormDialog
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import RowContent
-from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.transcript import TranscriptView
 
 MIN_SEARCH_LETTERS = 3

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from textual.strip import Strip
 
-from odin.ui.tui.blocks import AnswerBlock
+from odin.ui.transcript.blocks import AnswerBlock
 from odin.ui.tui.paint.canvas import Canvas, Line, make_blank, make_strips
 
 _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})\s*([^`\s]*)[^`]*$")

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct, field
 from rich.cells import cell_len, split_graphemes
@@ -18,8 +17,9 @@ from textual.strip import Strip
 from odin.core.format import pluralize
 from odin.core.message import Image
 from odin.core.tui_settings import DiffStyle
-from odin.ui.tui.blocks import CallBlock
-from odin.ui.tui.paint.sanitize import parse_ansi, sanitize_line, strip_escapes
+from odin.ui.clean_text import sanitize_line
+from odin.ui.transcript.words import ShownFolders
+from odin.ui.tui.paint.ansi import parse_ansi
 from odin.ui.tui.palette import Palette
 
 _SPINNER = "◐◓◑◒"
@@ -85,14 +85,13 @@ def _make_console() -> Console:
 
 
 class Canvas(Struct, frozen=True):
-    """Settings for painting a block: `width` in cells, `now` for elapsed times, `cwd` and `home` to shorten paths."""
+    """Settings for painting a block: `width` in cells, `now` for elapsed times, `folders` to shorten paths."""
 
     width: int
     palette: Palette
     diff_style: DiffStyle = "auto"
     now: float = 0.0
-    cwd: str = ""
-    home: str = ""
+    folders: ShownFolders = field(default_factory=ShownFolders)
     thumbnails: ThumbnailCache = field(default_factory=ThumbnailCache)
     console: Console = field(default_factory=_make_console)
 
@@ -300,54 +299,3 @@ def _paint_half_blocks(pixels: Pixels) -> list[Line]:
         ]
         for upper, lower in zip(pixels[::2], below, strict=True)
     ]
-
-
-_SUBJECT_ARGUMENTS = ("command", "description", "path", "pattern", "query", "url", "name", "id", "prompt")
-"""Words in the names of arguments that identify a call to users, in order of preference."""
-
-
-def describe_call(block: CallBlock, canvas: Canvas) -> str:
-    """Return the subject of a tool call: its description, or else its most telling argument."""
-    return shorten_paths(sanitize_line(block.description) or _get_main_argument(block.args), canvas)
-
-
-def _get_main_argument(args: dict[str, Any]) -> str:
-    for word in _SUBJECT_ARGUMENTS:
-        for name, value in args.items():
-            if word in name and isinstance(value, str) and value.strip():
-                return sanitize_line(value)
-            if word in name and isinstance(value, list) and value and all(isinstance(item, str) for item in value):  # pyright: ignore[reportUnknownVariableType]
-                return sanitize_line(", ".join(value))  # pyright: ignore[reportUnknownArgumentType]
-    return next((sanitize_line(value) for value in args.values() if isinstance(value, str) and value.strip()), "")
-
-
-def shorten_paths(text: str, canvas: Canvas) -> str:
-    """Make paths in a text relative to the working directory or the home directory."""
-    if canvas.cwd and canvas.cwd != "/":
-        if text == canvas.cwd:
-            return "."
-        text = text.replace(f"{canvas.cwd}/", "")
-    if canvas.home and canvas.home != "/":
-        text = text.replace(f"{canvas.home}/", "~/")
-    return text
-
-
-def describe_outcome(block: CallBlock, about: str, canvas: Canvas) -> str:
-    """Return the outcome of a call: its note without the subject, or else the first line of its result."""
-    note = shorten_paths(sanitize_line(block.note), canvas)
-    if note:
-        if about not in note:
-            note = note.replace("'", "") if about in note.replace("'", "") else note
-        before, found, after = note.rpartition(about) if about else ("", "", "")
-        if before.endswith("(") and after == ")":
-            return before.rstrip(" (")
-        outcome = (after if found and after.strip() else note if not found else "").rstrip(" :,.'\"").lstrip(" :,'\"")
-        outcome = outcome.removeprefix(". ")
-        if outcome.startswith("(") and outcome.endswith(")"):
-            outcome = outcome[1:-1]
-        if outcome and outcome != about:
-            return outcome
-    lines = strip_escapes(block.result).strip().split("\n")
-    first = sanitize_line(lines[0])
-    more = f" (+{pluralize(len(lines) - 1, 'line')})" if len(lines) > 1 else ""
-    return first + more if first else ""

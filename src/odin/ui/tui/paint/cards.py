@@ -10,10 +10,9 @@ from rich.text import Text
 from textual.strip import Strip
 
 from odin.core.format import format_duration, format_elapsed, format_seconds, format_usd, get_model_name, pluralize
-from odin.core.team import ENDED_STATES, STATE_WORDS
 from odin.core.tool import get_display_name
-from odin.ui.slash_commands.processes import describe_port
-from odin.ui.tui.blocks import (
+from odin.ui.clean_text import sanitize, sanitize_line
+from odin.ui.transcript.blocks import (
     AgentBlock,
     CallBlock,
     CommandBlock,
@@ -24,11 +23,19 @@ from odin.ui.tui.blocks import (
     ReasoningBlock,
     SummaryBlock,
 )
+from odin.ui.transcript.words import (
+    describe_agent,
+    describe_call,
+    describe_end,
+    describe_outcome,
+    describe_process,
+    is_diff,
+    should_fold_call,
+    was_cut_off,
+)
 from odin.ui.tui.paint.canvas import (
     SHORT_OUTPUT,
     Canvas,
-    describe_call,
-    describe_outcome,
     get_spinner_frame,
     indent_lines,
     paint_image,
@@ -37,8 +44,7 @@ from odin.ui.tui.paint.canvas import (
     prefix_lines,
     with_gap,
 )
-from odin.ui.tui.paint.diff import is_cut, is_diff, paint_diff
-from odin.ui.tui.paint.sanitize import sanitize, sanitize_line
+from odin.ui.tui.paint.diff import is_cut, paint_diff
 
 _MAX_LIVE_CHARS = 4_000
 """Only the end of streaming reasoning is painted, so that long reasoning costs no more than short."""
@@ -79,23 +85,6 @@ _STATE_MARKS = {
 }
 
 
-def should_fold_call(block: CallBlock) -> bool:
-    """Fold finished calls, except failures, those with a diff or image, and interrupted ones that have an output.
-
-    Todo lists are folded: they have a panel.
-    """
-    if block.state == "error" or not block.is_over or _was_cut_off(block):
-        return False
-    if "todos" in block.args:
-        return True
-    return not (block.view or block.images)
-
-
-def _was_cut_off(block: CallBlock) -> bool:
-    """True for an interrupted call that had produced an output."""
-    return block.state == "cancelled" and block.duration_ms > 0
-
-
 def is_call_cut(block: CallBlock) -> bool:
     """True if an unfolded call shows only the first lines of its result."""
     if not block.is_over or block.folded is not None or should_fold_call(block):
@@ -114,7 +103,7 @@ def is_one_line(block: CallBlock, folded: bool) -> bool:
 
 
 def paint_call(block: CallBlock, canvas: Canvas, folded: bool) -> list[Strip]:
-    about = describe_call(block, canvas)
+    about = describe_call(block, canvas.folders)
     lines = [_paint_call_head(block, about, canvas, folded)]
     palette = canvas.palette
     if block.state in ("denied", "discarded") and block.explanation:
@@ -157,7 +146,7 @@ def _describe_state(block: CallBlock, about: str, canvas: Canvas, folded: bool) 
     took = format_duration(block.duration_ms / 1000) if block.duration_ms >= 100 else ""
     outcome = ""
     if block.state in ("success", "error") and (folded or block.note):
-        outcome = describe_outcome(block, about, canvas)
+        outcome = describe_outcome(block, about, canvas.folders)
     early = "early" if block.is_speculative and not block.is_over else ""
     words: dict[str, tuple[list[str], Style]] = {
         "writing": (["writing", f"{block.chars:,} chars" if block.chars else ""], palette.dim),
@@ -195,7 +184,7 @@ def _paint_body(block: CallBlock, canvas: Canvas, *, whole: bool) -> list[Strip]
             part = " shown" if "\n[... " in shown else ""
             count = f"  {pluralize(shown.rstrip(chr(10)).count(chr(10)) + 1, 'line')}{part}"
             lines.append(canvas.paint_row((count, canvas.palette.dim)))
-        lines += paint_output(shown, canvas, max_lines=0 if whole else SHORT_OUTPUT, tail=_was_cut_off(block))
+        lines += paint_output(shown, canvas, max_lines=0 if whole else SHORT_OUTPUT, tail=was_cut_off(block))
     for image in block.images:
         lines += paint_image(image, canvas)
     return lines
@@ -227,16 +216,6 @@ LONG_PROMPT = 16
 _PROMPT_HEAD, _PROMPT_TAIL = 5, 5
 
 _MODE_WORDS = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": ""}
-_REASONS = {
-    "interrupted": "– interrupted",
-    "aborted": "stopped",
-    "max_turns": "stopped: step limit reached",
-    "error_max_budget_usd": "stopped: budget used up",
-    "error_max_structured_output_retries": "failed: the answer does not match the JSON schema",
-    "max_tokens": "stopped: the answer was too long",
-    "loop_detected": "stopped: it repeated itself",
-    "error": "failed",
-}
 
 
 def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip]:
@@ -288,7 +267,14 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     calls = pluralize(block.calls, "call") if block.calls else ""
     denied = f"{block.denied} denied" if block.denied else ""
     kind = sanitize_line(block.type) if not block.key.startswith(f"{block.type}-") else ""
-    mark, style, state = _describe_agent_state(block, canvas)
+    state, is_good = describe_agent(block)
+    if is_good is not None:
+        mark, style = ("✓", palette.good) if is_good else ("✗", palette.bad)
+    elif block.reason:
+        mark, style = "•", palette.dim
+    else:
+        mark = get_spinner_frame(canvas.now) if block.is_animated else "?" if block.state == "waiting_main" else "•"
+        style = palette.warn if mark == "?" else palette.accent
     took = format_duration(block.ended - block.ts) if block.reason else ""
     if block.is_animated:
         took = format_elapsed(block.ts, canvas.now)
@@ -323,30 +309,8 @@ _NOTE_LINES = 3
 """Lines of a summary or question on a folded card."""
 
 
-def _describe_agent_state(block: AgentBlock, canvas: Canvas) -> tuple[str, Style, str]:
-    """Return the mark of an agent's card with its style, and its state in words."""
-    palette = canvas.palette
-    if not block.reason:
-        mark = get_spinner_frame(canvas.now) if block.is_animated else "?" if block.state == "waiting_main" else "•"
-        return mark, palette.warn if mark == "?" else palette.accent, STATE_WORDS[block.state]
-    if block.task_id and block.state not in ENDED_STATES:
-        return "•", palette.dim, STATE_WORDS[block.state]
-    if block.task_id:
-        good, state = block.state == "completed", STATE_WORDS[block.state]
-    else:
-        good = block.reason == "end_turn"
-        state = "done" if good else _REASONS.get(block.reason, block.reason)
-    return ("✓", palette.good, state) if good else ("✗", palette.bad, state)
-
-
 def paint_process(block: ProcessBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
-    state = block.status.replace("_", " ") if block.status else "running in the background"
-    if block.status:
-        code = f" with exit code {block.code}" if block.status == "failed" else ""
-        state = f"{state}{code} · {format_duration(block.ended - block.ts)}"
-    elif block.urls:
-        state = " · ".join(describe_port(block.key, port, url) for port, url in block.urls.items())
     bad = block.status in ("failed", "timed_out")
     style = palette.bad if bad else palette.dim if block.status else palette.accent
     what = sanitize_line(block.description or block.command)
@@ -355,7 +319,7 @@ def paint_process(block: ProcessBlock, canvas: Canvas, folded: bool) -> list[Str
             ("✗ " if bad else "■ " if block.status else "▶ ", style),
             (sanitize_line(block.key), palette.strong),
             (f" {what}", palette.text),
-            (f"  {state}", palette.dim),
+            (f"  {describe_process(block)}", palette.dim),
         )
     ]
     if not folded:
@@ -382,7 +346,7 @@ def paint_end(block: EndBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     The status line shows the tokens.
     """
     palette = canvas.palette
-    reason = _REASONS.get(block.reason, "" if block.reason == "end_turn" else block.reason.replace("_", " "))
+    reason = describe_end(block)
     if block.error and block.reason != "interrupted":
         lines = canvas.paint_text(f"✗ {sanitize(block.error)}", palette.bad)
         advice = f"{sanitize(block.hint)} {block.next_step}".strip()

@@ -11,8 +11,8 @@ from rich.style import Style
 from textual.strip import Strip
 
 from odin.core.format import pluralize
-from odin.ui.tui.paint.canvas import Canvas, Line, drop_soft_wrap_markers, shorten_paths, style_spans, wrap_cells
-from odin.ui.tui.paint.sanitize import sanitize, sanitize_line
+from odin.ui.clean_text import sanitize, sanitize_line
+from odin.ui.tui.paint.canvas import Canvas, Line, drop_soft_wrap_markers, style_spans, wrap_cells
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
@@ -52,10 +52,6 @@ class FileDiff(Struct):
     @property
     def row_count(self) -> int:
         return sum(len(hunk.rows) for hunk in self.hunks)
-
-
-def is_diff(text: str) -> bool:
-    return text.startswith("--- ") and "\n@@ -" in text[:4000]
 
 
 def parse_diff(text: str) -> list[FileDiff]:
@@ -165,7 +161,7 @@ def paint_diff(text: str, canvas: Canvas, *, whole: bool, indent: int = 2) -> li
     left = 10**9 if whole else SHORT_DIFF
     for changes in files:
         if len(files) > 1:
-            lines.append([Segment(shorten_paths(sanitize_line(changes.path), canvas), canvas.palette.strong)])
+            lines.append([Segment(canvas.folders.shorten(sanitize_line(changes.path)), canvas.palette.strong)])
         left, painted = _paint_file(changes, canvas, width, left)
         lines += painted
         if changes.trailer:

@@ -13,8 +13,8 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
+from odin.ui.clean_text import sanitize
 from odin.ui.tui.paint.canvas import Canvas, Line, drop_soft_wrap_markers, prefix_lines, wrap_cells
-from odin.ui.tui.paint.sanitize import sanitize
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -8,7 +8,7 @@ from textual.strip import Strip
 
 from odin.core.tool import get_display_name
 from odin.core.tui_settings import DiffStyle
-from odin.ui.tui.blocks import (
+from odin.ui.transcript.blocks import (
     AgentBlock,
     AnswerBlock,
     CallBlock,
@@ -21,6 +21,7 @@ from odin.ui.tui.blocks import (
     SummaryBlock,
     TranscriptBlock,
 )
+from odin.ui.transcript.words import ShownFolders, is_folded
 from odin.ui.tui.paint.answer import AnswerPainter
 from odin.ui.tui.paint.canvas import SHORT_OUTPUT, Canvas, ThumbnailCache, make_blank
 from odin.ui.tui.paint.cards import (
@@ -36,7 +37,6 @@ from odin.ui.tui.paint.cards import (
     paint_prompt,
     paint_summary,
     paint_thinking,
-    should_fold_call,
 )
 from odin.ui.tui.palette import Palette
 
@@ -94,17 +94,6 @@ class PaintedBlock:
 def paint_block(block: TranscriptBlock, canvas: Canvas) -> list[Strip]:
     """Return the lines of a block, including the blank line above it."""
     return PaintedBlock().paint(block, canvas)
-
-
-def is_folded(block: TranscriptBlock) -> bool:
-    """True if the block is folded, by the user's choice or by the default of its kind."""
-    if block.folded is not None:
-        return block.folded
-    if isinstance(block, CallBlock):
-        return should_fold_call(block)
-    if isinstance(block, ProcessBlock):
-        return block.status != "failed"
-    return isinstance(block, ReasoningBlock | SummaryBlock | CommandBlock | AgentBlock | PromptBlock)
 
 
 def is_joined(block: TranscriptBlock, before: TranscriptBlock | None) -> bool:
@@ -234,8 +223,7 @@ class RenderCache:
                 self._palette,
                 self._diff,
                 now=now,
-                cwd=self.cwd,
-                home=self.home,
+                folders=ShownFolders(self.cwd, self.home),
                 thumbnails=self.thumbnails,
                 console=self._console,
             )

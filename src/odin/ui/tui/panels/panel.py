@@ -12,9 +12,9 @@ from textual.containers import Vertical
 from textual.strip import Strip
 from textual.widget import Widget
 
+from odin.ui.session_facts import SessionFacts
 from odin.ui.terminal import escape_hidden, measure_width, shorten
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.session_app import SessionApp
 
 

@@ -11,13 +11,13 @@ from textual import events
 from odin.core.event_values import LanguageServerState, ServerStatus, Todo, TodoStatus
 from odin.core.format import format_count, format_usd, get_model_name
 from odin.core.team import STATE_WORDS
+from odin.ui.agent_activity import AgentStatus
 from odin.ui.edited_files import EditedFile
+from odin.ui.session_facts import SessionFacts
 from odin.ui.slash_commands.extensions import SERVER_MARKS, USED_MARK, describe_server_state
 from odin.ui.slash_commands.reports import describe_keys
 from odin.ui.terminal import escape_hidden, measure_width, shorten_home
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.panels.agent_activity import AgentStatus
-from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
 from odin.ui.tui.panels.status import format_cost
 

@@ -15,10 +15,10 @@ from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import format_count, format_permission_mode, format_seconds, format_usd, get_model_name, pluralize
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.setup import OFFLINE_MODEL
+from odin.ui.session_facts import SessionFacts
 from odin.ui.terminal import escape_hidden, measure_width, shorten, shorten_home
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
 
 ACTIVITY_MARKS = "·∙•∙"

@@ -22,7 +22,7 @@ from odin.core.event import (
     TurnStarted,
     Warned,
 )
-from odin.ui.tui.panels.facts import SessionFacts
+from odin.ui.session_facts import SessionFacts
 from odin.ui.tui.panels.panel import Panel
 from odin.ui.tui.panels.side import SidePanel
 from odin.ui.tui.panels.status import describe_status

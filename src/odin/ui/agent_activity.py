@@ -1,8 +1,9 @@
 """The current activity of each agent, folded from its events, and its description for the panels."""
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from odin.core.call_events import (
     ActivityChanged,
@@ -63,8 +64,7 @@ _END_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityText:
+class ActivityText(Struct, frozen=True):
     """The description of an activity; `detail` is shown where there is room.
 
     `is_busy` animates the mark; `is_asking`: the agent waits for the user.
@@ -77,8 +77,7 @@ class ActivityText:
     is_failure: bool = False
 
 
-@dataclass(slots=True)
-class AgentActivity:
+class AgentActivity(Struct):
     """The state of one agent. All times are event timestamps."""
 
     is_in_turn: bool = False
@@ -230,8 +229,7 @@ MAX_ENDED = 5
 """Finished agents that stay listed."""
 
 
-@dataclass(slots=True)
-class AgentStatus:
+class AgentStatus(Struct):
     """A sub-agent. `color` is that of its type, if it has one. `task_id` is its delegated task, if it has one."""
 
     id: str

@@ -29,7 +29,7 @@ from odin.core.event import AnyEvent
 from odin.core.format import pluralize
 from odin.core.message import Thinking, ToolCall
 from odin.ui.progress import get_denial_reason
-from odin.ui.tui.blocks import (
+from odin.ui.transcript.blocks import (
     AnswerBlock,
     BlockList,
     CallBlock,

@@ -1,4 +1,4 @@
-"""Makes untrusted text safe to draw: no terminal control, no bidirectional overrides, no invisible characters.
+"""Reads the colors of command output.
 
 Of the ANSI styles in command output only foreground color, bold, italic and underline are kept; backgrounds and
 "conceal" could hide text.
@@ -11,47 +11,10 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from odin.ui.terminal import escape_control
+from odin.ui.clean_text import ESCAPE_SEQUENCE, sanitize
 
-_JOINED_EMOJI = re.compile(
-    "(?:[^\u200d\\s][\ufe0f\U0001f3fb-\U0001f3ff]?)?(?:\u200d+(?:[^\u200d\\s][\ufe0f\U0001f3fb-\U0001f3ff]?)?)+"
-)
-_MAX_JOINED = 4
-"""No Unicode emoji sequence joins more parts."""
-
-_TAB = 4
-_SEQUENCE = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-~]"
-)
 _STYLE = re.compile(r"\x1b\[([0-9;:]*)m")
 _LONG_NUMBER = re.compile("[0-9]{4,}")
-
-
-def sanitize(text: str) -> str:
-    """Return the text with control and invisible characters escaped and tabs expanded; line breaks stay."""
-    if text.isascii() and text.isprintable():
-        return text
-    if "\t" in text:
-        text = "\n".join(line.expandtabs(_TAB) for line in text.split("\n"))
-    if "\u200d" in text:
-        text = _JOINED_EMOJI.sub(_split_joined, text)
-    return escape_control(text.replace("\r\n", "\n"))
-
-
-def _split_joined(match: re.Match[str]) -> str:
-    """Keep real emoji sequences. Other joined characters would be measured as one cell but drawn as several."""
-    parts = match[0].split("\u200d")
-    is_emoji = len(parts) <= _MAX_JOINED and all(part and part[0] >= "\u2190" for part in parts)
-    return match[0] if is_emoji else "".join(parts)
-
-
-def sanitize_line(text: str) -> str:
-    """Return the sanitized text as one line with single spaces."""
-    return sanitize(" ".join(text.split()))
-
-
-def strip_escapes(text: str) -> str:
-    return _SEQUENCE.sub("", text) if "\x1b" in text else text
 
 
 def parse_ansi(text: str, base: Style) -> list[list[Segment]]:
@@ -59,7 +22,7 @@ def parse_ansi(text: str, base: Style) -> list[list[Segment]]:
     if "\x1b" not in text:
         return [[Segment(line, base)] if line else [] for line in sanitize(text).split("\n")]
     decoder = AnsiDecoder()
-    styles_only = _SEQUENCE.sub(lambda match: match[0] if _STYLE.fullmatch(match[0]) else "", text)
+    styles_only = ESCAPE_SEQUENCE.sub(lambda match: match[0] if _STYLE.fullmatch(match[0]) else "", text)
     return [_make_segments(decoder.decode_line(_sanitize_styled(line)), base) for line in styles_only.split("\n")]
 
 

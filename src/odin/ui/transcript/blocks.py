@@ -1,8 +1,9 @@
 """The blocks of a transcript, plain data without any widget, and the ordered list that records changes to them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
+
+from msgspec import Struct, field
 
 from odin.core.event_values import Mode
 from odin.core.format import pluralize
@@ -17,8 +18,7 @@ MAX_OUTPUT = 60_000
 """Characters of a result kept for display; of longer ones, the head and the tail are kept."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class TranscriptBlock:
+class TranscriptBlock(Struct, eq=False, kw_only=True):
     """`key` is unique within a transcript. `version` counts changes, so that painters know when to paint again.
 
     `folded` is the user's choice; None uses the default of the kind.
@@ -38,8 +38,7 @@ class TranscriptBlock:
         return False
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class PromptBlock(TranscriptBlock):
+class PromptBlock(TranscriptBlock, eq=False, kw_only=True):
     """What starts a turn. `is_injected`: sent into a running turn; `is_continuation`: /continue, without new text.
 
     `is_mail`: not a prompt of the user, but a message of another agent or the report of an ended process.
@@ -53,8 +52,7 @@ class PromptBlock(TranscriptBlock):
     images: tuple[Image, ...] = ()
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class StreamedBlock(TranscriptBlock):
+class StreamedBlock(TranscriptBlock, eq=False, kw_only=True):
     """Text of the model that may still be streaming. Chunks are joined on access."""
 
     _text: str = ""
@@ -76,8 +74,7 @@ class StreamedBlock(TranscriptBlock):
         self._chunks.append(text)
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class ReasoningBlock(StreamedBlock):
+class ReasoningBlock(StreamedBlock, eq=False, kw_only=True):
     """`live` while streaming; then `seconds` is the duration, or 0 if unknown."""
 
     seconds: float = 0.0
@@ -87,13 +84,11 @@ class ReasoningBlock(StreamedBlock):
         return self.live
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class AnswerBlock(StreamedBlock):
+class AnswerBlock(StreamedBlock, eq=False, kw_only=True):
     interrupted: bool = False
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class CallBlock(TranscriptBlock):
+class CallBlock(TranscriptBlock, eq=False, kw_only=True):
     """One tool call. `chars` counts the characters of arguments still being streamed; `tail` is the latest output.
 
     `view` is the result as shown to users, e.g. a diff; if empty, `result`, the text the model reads, is shown.
@@ -132,8 +127,7 @@ class CallBlock(TranscriptBlock):
         return self.state == "running"
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class CommandBlock(TranscriptBlock):
+class CommandBlock(TranscriptBlock, eq=False, kw_only=True):
     """A user shell command such as `!make test`."""
 
     command: str
@@ -146,8 +140,7 @@ class CommandBlock(TranscriptBlock):
         return self.live
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class AgentBlock(TranscriptBlock):
+class AgentBlock(TranscriptBlock, eq=False, kw_only=True):
     """A sub-agent, in place of the call that started it. `doing` is its latest activity; `answer` its report.
 
     `calls` counts the tool calls that ran, `denied` those that were not allowed to. `task_id` is its delegated task;
@@ -175,8 +168,7 @@ class AgentBlock(TranscriptBlock):
         return not self.reason and self.state in ACTIVE_STATES
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class ProcessBlock(TranscriptBlock):
+class ProcessBlock(TranscriptBlock, eq=False, kw_only=True):
     """A background process. `status` is empty while it runs; `urls` has the ports it listens on, as in its record."""
 
     command: str
@@ -188,16 +180,14 @@ class ProcessBlock(TranscriptBlock):
     urls: dict[int, str] = field(default_factory=dict[int, str])
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class NoticeBlock(TranscriptBlock):
+class NoticeBlock(TranscriptBlock, eq=False, kw_only=True):
     """A one-sentence message that is not part of the answer."""
 
     text: str
     level: Literal["info", "warn", "error"] = "info"
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class SummaryBlock(TranscriptBlock):
+class SummaryBlock(TranscriptBlock, eq=False, kw_only=True):
     """A compaction: the model sees this summary instead of the older messages, which stay on the screen."""
 
     text: str
@@ -205,8 +195,7 @@ class SummaryBlock(TranscriptBlock):
     tokens_after: int = 0
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class EndBlock(TranscriptBlock):
+class EndBlock(TranscriptBlock, eq=False, kw_only=True):
     """The end of a turn, with its cost and error. `next_step` names the commands that help after the error."""
 
     reason: str

@@ -40,8 +40,8 @@ from odin.core.event import (
 from odin.core.event_values import DEFAULT_ROLE
 from odin.core.message import Usage
 from odin.core.timeline import Timeline
+from odin.ui.agent_activity import AgentList
 from odin.ui.edited_files import EditedFiles
-from odin.ui.tui.panels.agent_activity import AgentList
 
 LOW_LIMIT = 0.1
 """Rate limits are shown when at most this share of them is left."""

@@ -1,21 +1,14 @@
-"""Streams the events of the open session to the app, and ends the work that a killed run left open.
-
-A session logs the end events of a crashed run only when its next turn starts, so that viewing it does not change it.
-Until then the app makes up those events, so that nothing looks as if it were still running.
-"""
+"""Streams the events of the open session to the app, and ends the work that a killed run left open."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
-from odin.core.call_events import Replied, SpawnFinished
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
-from odin.core.event import AgentEnded, AnyEvent, Envelope, LoopChanged, TurnEnded
-from odin.core.message import ReplyMessage, Text
+from odin.core.event import Envelope
 from odin.core.provider import TimeSlice
-from odin.core.timeline import OpenWork
-from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
+from odin.ui.dangling_work import DanglingWork
 
 
 class SessionObserver(Protocol):
@@ -29,49 +22,6 @@ class SessionObserver(Protocol):
 
     def draw_frame(self) -> None:
         """Draw the changes; called up to 30 times a second while events arrive."""
-
-
-CRASH_MESSAGE = "Odin was killed or crashed in the middle of this turn."
-"""Repeats `CRASH_ERROR` of the engine, which the user interface may not import."""
-
-
-class DanglingWork:
-    """Turns, sub-agents, processes and loops that the log leaves open, folded from past events."""
-
-    def __init__(self) -> None:
-        self._open = OpenWork()
-        self._looping = False
-        self._ended: set[tuple[str, str]] = set()
-
-    def apply(self, envelope: Envelope) -> None:
-        self._open.apply(envelope)
-        if isinstance(envelope.event, LoopChanged) and not envelope.agent:
-            self._looping = envelope.event.state in ACTIVE_LOOP_STATES
-
-    def make_end_events(self) -> Iterator[tuple[AnyEvent, str]]:
-        """Yield an end event and its agent for everything open, sub-agents first. Only for idle sessions."""
-        for agent, turn in sorted(self._open.turns.items(), reverse=True):
-            if text := self._open.drafts.get(agent):
-                yield self._record_end(Replied(ReplyMessage((Text(text),), interrupted=True)), text), agent
-            yield self._record_end(TurnEnded(turn, "aborted", error=CRASH_MESSAGE), turn), agent
-        for agent in self._open.agents:
-            yield self._record_end(AgentEnded(agent, "aborted"), agent), ""
-        for spawn, (_, agent) in self._open.spawns.items():
-            yield self._record_end(SpawnFinished(spawn, "stopped"), spawn), agent
-        if self._looping:
-            yield LoopChanged("idle", reason="Odin was killed or crashed."), ""
-
-    def _record_end(self, event: AnyEvent, what: str) -> AnyEvent:
-        self._ended.add((type(event).__name__, what))
-        return event
-
-    def has_ended(self, envelope: Envelope) -> bool:
-        """True if `make_end_events` already made this event, which the session logs later."""
-        event = envelope.event
-        what = event.id if isinstance(event, TurnEnded | AgentEnded | SpawnFinished) else ""
-        if isinstance(event, Replied) and event.message.interrupted:
-            what = event.message.text
-        return (type(event).__name__, what) in self._ended
 
 
 SESSION_ENDED = "The session was closed elsewhere."
@@ -88,9 +38,9 @@ class SessionFollower:
     def __init__(
         self,
         handle_event: Callable[[Envelope, bool], None],
-        handle_past: Callable[[], None],
         handle_end: Callable[[Client, str, int], None],
         fail: Callable[[BaseException], None],
+        handle_past: Callable[[], None] = lambda: None,
     ) -> None:
         self._handle_event = handle_event
         self._handle_past = handle_past

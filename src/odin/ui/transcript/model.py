@@ -36,7 +36,7 @@ from odin.core.team import TaskChanged, get_state_after
 from odin.core.timeline import follow_turns, get_source
 from odin.ui.exit import describe_verification, suggest_next_step
 from odin.ui.progress import EventLines, format_retry
-from odin.ui.tui.blocks import (
+from odin.ui.transcript.blocks import (
     AgentBlock,
     BlockList,
     CommandBlock,
@@ -48,7 +48,7 @@ from odin.ui.tui.blocks import (
     TranscriptBlock,
     shorten_output,
 )
-from odin.ui.tui.reply_blocks import CallBlocks, ReplyBlocks
+from odin.ui.transcript.reply_blocks import CallBlocks, ReplyBlocks
 
 
 class NoticeBlocks:

@@ -1,0 +1,127 @@
+"""Blocks as the page gets them: their fields, and what the cards of the app say about them. No text of it is markup."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from odin.core.message import Image
+from odin.core.tool import get_display_name
+from odin.ui.clean_text import sanitize, strip_escapes
+from odin.ui.transcript.blocks import (
+    AgentBlock,
+    AnswerBlock,
+    CallBlock,
+    CommandBlock,
+    EndBlock,
+    NoticeBlock,
+    ProcessBlock,
+    PromptBlock,
+    ReasoningBlock,
+    SummaryBlock,
+    TranscriptBlock,
+)
+from odin.ui.transcript.words import (
+    ShownFolders,
+    describe_agent,
+    describe_call,
+    describe_end,
+    describe_outcome,
+    describe_process,
+    is_diff,
+    is_folded,
+)
+
+_KINDS: dict[type[TranscriptBlock], str] = {
+    PromptBlock: "prompt",
+    ReasoningBlock: "reasoning",
+    AnswerBlock: "answer",
+    CallBlock: "call",
+    CommandBlock: "command",
+    AgentBlock: "agent",
+    ProcessBlock: "process",
+    NoticeBlock: "notice",
+    SummaryBlock: "summary",
+    EndBlock: "end",
+}
+_TAIL_LINES = 5
+"""The newest lines of output that are shown while a call runs, as in the app."""
+
+
+def encode_block(block: TranscriptBlock, folders: ShownFolders) -> dict[str, Any]:
+    """Return the block as JSON values, with escape sequences removed and deceptive characters escaped."""
+    fields = {
+        name: _clean(getattr(block, name))
+        for name in type(block).__struct_fields__
+        if not name.startswith("_") and name not in ("version", "folded")
+    }
+    fields |= {"kind": _KINDS[type(block)], "is_folded": is_folded(block)}
+    match block:
+        case ReasoningBlock() | AnswerBlock():
+            fields["text"] = sanitize(block.text)
+        case CallBlock():
+            about = describe_call(block, folders)
+            fields["tail"] = fields["tail"][-_TAIL_LINES:]
+            fields |= {
+                "title": sanitize(get_display_name(block.name)),
+                "about": about,
+                "outcome": describe_outcome(block, about, folders) if block.state in ("success", "error") else "",
+                "is_diff": is_diff(block.view or block.result),
+            }
+        case CommandBlock():
+            fields["tail"] = fields["tail"][-_TAIL_LINES:]
+        case AgentBlock():
+            fields["state_text"], fields["is_good"] = describe_agent(block)
+        case ProcessBlock():
+            fields["state_text"] = describe_process(block)
+        case EndBlock():
+            fields["reason_text"] = describe_end(block)
+        case _:
+            pass
+    return fields
+
+
+def _clean(value: Any) -> Any:
+    """Return JSON values. An image is what is told of it: where its file lies is the machine's affair."""
+    match value:
+        case str():
+            return sanitize(strip_escapes(value))
+        case Image():
+            name = value.name or value.path.rpartition("/")[2]
+            return {
+                "name": sanitize(name),
+                "width": value.width,
+                "height": value.height,
+                "media_type": value.media_type,
+            }
+        case list() | tuple():
+            return [_clean(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        case dict():
+            return {sanitize(str(key)): _clean(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case _:
+            return msgspec.to_builtins(value)
+
+
+def compare_blocks(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what turns one form of a block into another: fields to `set`, and text to `append`; None if nothing."""
+    changed = {name: value for name, value in new.items() if old.get(name) != value}
+    if not changed:
+        return None
+    change: dict[str, Any] = {"key": new["key"]}
+    before, text = old.get("text"), changed.get("text")
+    if isinstance(before, str) and isinstance(text, str) and before and text.startswith(before):
+        change["append"] = {"text": changed.pop("text")[len(before) :]}
+    if changed:
+        change["set"] = changed
+    return change
+
+
+def find_splice(old: Sequence[str], new: Sequence[str]) -> tuple[int, int, int]:
+    """Return what turns one order of keys into another: from index `start` to `old_end` stands now `start:new_end`."""
+    start, old_end, new_end = 0, len(old), len(new)
+    while start < old_end and start < new_end and old[start] == new[start]:
+        start += 1
+    while old_end > start and new_end > start and old[old_end - 1] == new[new_end - 1]:
+        old_end -= 1
+        new_end -= 1
+    return start, old_end, new_end
