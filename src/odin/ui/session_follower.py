@@ -30,9 +30,9 @@ SESSION_ENDED = "The session was closed elsewhere."
 class SessionFollower:
     """Follows one session at a time; events of the previous one that are still in flight are dropped.
 
-    `handle_event` gets an event and whether it is live. `handle_past` is called after the last one that is not.
-    `handle_end` is called when the session sends no more events, with the reason and the number of the last one; `fail`
-    with a bug.
+    `handle_event` gets an event and whether it is live. `handle_end` is called when the session sends no more events,
+    with the reason and the number of the last one; `fail` with a bug; `handle_past` after the last event that is not
+    live.
     """
 
     def __init__(
