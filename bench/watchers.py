@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app import App, start_ms
+from app import App
 from row import Row, table
 
 WATCHERS = 1_000
@@ -143,19 +143,16 @@ def rows() -> list[Row]:
             holder.key("go\r")
             holder.until(b"answer from afar")
             session = next(Path(name, ".local/state/odin/sessions").glob("*/*/main.jsonl")).parent.name
-            _attach_ms(Path(name), env, session, b"answer from afar")
-            starts: list[float] = []
-            attached: list[float] = []
-            for _ in range(ATTACH_ROUNDS):
-                starts.append(start_ms(Path(name), env))
-                attached.append(_attach_ms(Path(name), env, session, b"answer from afar"))
+            warm = App(Path(name), env, "-r", session)
+            warm.until(b"answer from afar")
+            warm.leave()
+            attached = [_attach_ms(Path(name), env, session, b"answer from afar") for _ in range(ATTACH_ROUNDS)]
         finally:
             holder.close()
-    after = statistics.median(attached) - statistics.median(starts)
     watching = f"{WATCHERS:,} watchers, {EVENTS_A_S} events a second"
     return [
         Row(f"{watching}: 99th of 100 frames arrives in", found["p99"] * 1000, None, 100, "ms", False),
-        Row("attach: the conversation is on the screen after the app", after, None, 500, "ms", False),
+        Row("attach: start to the conversation on the screen", statistics.median(attached), None, 500, "ms", False),
     ]
 
 

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "engine", "compaction", "checkpoints", "mcp", "lsp", "version",
     },
     "host": {"core", "config", "app", "context", "engine", "models", "redis", "session", "tools"},
-    "remote": {"core", "version"},
+    "remote": {"core", "providers.address", "providers.http", "version"},
     "server": {"core", "config", "app", "engine", "host", "providers.tls", "remote", "session", "ui", "version"},
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {

@@ -105,7 +105,7 @@ ATTACH: list[tuple[tuple[str, ...], str]] = [
     (("http://127.0.0.1.example.com",), r"is not encrypted"),
     (("https://box.example",), r"https://box\.example does not know this machine yet\. Run `odin pair` there"),
     (("http://127.0.0.1:1", "--code", "ABCD-EFGH"), r"http://127\.0\.0\.1:1 cannot be reached .*\. Check that it runs"),
-    (("https://x", "--ca-cert", "/nope"), r"/nope cannot be used as a certificate: No such file"),
+    (("https://x", "--ca-cert", "/nope"), r"The certificates in /nope cannot be read\. Set --ca-cert to a "),
     ((), r"ID\|URL"),
 ]
 

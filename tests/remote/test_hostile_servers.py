@@ -70,7 +70,7 @@ PROBLEMS: list[tuple[bytes, str]] = [
     (b"\x00" * 100_000, "the box cannot be reached"),
     (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 50_000, "the box cannot be reached"),
     (f"HTTP/1.1 200 OK\r\n{OWN}content-length: 100\r\n\r\nshort".encode(), "the box cannot be reached"),
-    (f"HTTP/1.1 200 OK\r\n{OWN}content-encoding: gzip\r\n\r\nnot gzip".encode(), "did not answer as Odin"),
+    (f"HTTP/1.1 200 OK\r\n{OWN}content-encoding: gzip\r\n\r\nnot gzip".encode(), "the box cannot be reached"),
     (b"", "the box cannot be reached"),
 ]
 
@@ -170,11 +170,11 @@ async def test_a_stream_that_always_ends_is_not_asked_for_at_once() -> None:
 
 async def test_the_token_goes_to_no_other_host_and_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     async with hostile_server(answer("[]", headers=f"{OWN}set-cookie: a=b\r\n")) as (other, got):
-        elsewhere = str(other._http.base_url)
+        elsewhere = other._address.origin
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, elsewhere)
         for status in ("301 Moved", "302 Found", "307 Temporary", "308 Permanent"):
-            moved = answer("", status=status, headers=f"{OWN}location: {elsewhere}\r\n")
+            moved = answer("", status=status, headers=f"{OWN}connection: close\r\nlocation: {elsewhere}\r\n")
             async with hostile_server(moved) as (connection, seen):
                 with pytest.raises(OdinError):
                     await connection.call("all")
@@ -182,6 +182,27 @@ async def test_the_token_goes_to_no_other_host_and_no_proxy(monkeypatch: pytest.
                     await connection.call("new", body=NewSession())
                 assert all(b"odin_secret" in head for head in seen) and len(seen) == 2
         assert got == []
+
+
+async def test_only_a_question_is_asked_again_when_the_server_has_ended_a_kept_connection() -> None:
+    heads: list[str] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for data in (answer("[]"), b""):
+            head = await reader.readuntil(b"\r\n\r\n")
+            heads.append(head.decode().partition(" ")[0])
+            writer.write(data)
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    connection = Connection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "odin_secret")
+    assert await connection.call("all") == await connection.call("all") == ()
+    assert heads == ["GET", "GET", "GET"]
+    with pytest.raises(ConnectionLost, match="closed the connection"):
+        await connection.call("new", body=NewSession())
+    assert heads == ["GET", "GET", "GET", "POST"]
+    await connection.close()
+    server.close()
 
 
 @each(

@@ -65,6 +65,26 @@ async def test_a_remote_client_prompts_and_sees_the_events_of_the_log(workspace:
             assert encode(await remote.client.get_info()) == encode(await local.get_info())
 
 
+async def test_what_was_fetched_before_is_not_asked_for_again_and_misses_nothing(workspace: Path) -> None:
+    with ScriptedServer([say("one"), say("two")]) as server:
+        async with share(make_options(server, workspace)) as (local, remote):
+            watching = asyncio.create_task(collect(local))
+            await local.submit(Prompt("p1", "hello"))
+            first = [one for one in await watching if one.event.durable]
+            before = encode((await local.get_info(), await local.snapshot()))
+            await remote.prefetch()
+            watching = asyncio.create_task(collect(local, first[-1].seq))
+            await local.submit(Prompt("p2", "again"))
+            second = [one for one in await watching if one.event.durable]
+            assert encode((await remote.client.get_info(), await remote.client.snapshot())) == before
+            assert encode(await remote.client.snapshot()) == encode(await local.snapshot())
+            events, seen = remote.client.stream_events(-1), list[Envelope]()
+            async with asyncio.timeout(20):
+                while len(seen) < len(first) + len(second):
+                    seen += [one for one in [await anext(events)] if one.event.durable]
+            assert seen == first + second
+
+
 async def test_a_prompt_that_waits_for_an_approval_is_answered_remotely(workspace: Path) -> None:
     with ScriptedServer([call("Bash", {"command": "curl example.com"}), say("done")]) as server:
         async with share(make_options(server, workspace, can_ask=True)) as (local, remote):

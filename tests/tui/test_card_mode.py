@@ -44,9 +44,9 @@ async def test_the_hint_names_the_key_that_opens_the_agent_of_a_card() -> None:
     async with run_app(FakeSessions(client)) as stage:
         client.emit(
             AgentStarted("scout-1", "look", "edit_mode", "find tests", task_id="adhoc-1"),
-            TurnStarted("t", "work", "edit_mode"),
+            TurnStarted("t", "begin", "edit_mode"),
         )
-        await stage.shows("find tests", "work")
+        await stage.shows("find tests", "begin")
         await stage.press("alt+up")
         await stage.shows("Cards:")
         assert "its transcript" not in stage.screen()

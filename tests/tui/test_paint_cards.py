@@ -1,9 +1,9 @@
 """Painting of cards: tool calls in every state, diffs, output, images, and the ends of turns."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from odin.core.message import Image
 from odin.ui.transcript.blocks import (

@@ -25,6 +25,7 @@ INTENDED = {
     "_get_terminal_size": "the size is asked of the terminal that is written to",
     "_process_messages": "the event loop keeps its task factory",
     "_run_input_thread": "pastes are taken out before each character is looked at",
+    "_size_updated": "the transcript is laid out before its new size is drawn",
     "_sigcont_application": "the terminal is taken again after a suspension",
     "_sigtstp_application": "the terminal is given back before a suspension",
     "_file": "a terminal that stands still must not hold up the app",

@@ -1,7 +1,6 @@
 """Builds transcripts from events and compares them, ignoring fields that the log does not store."""
 
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
 from odin.core.event import AnyEvent, Envelope, Warned
@@ -20,7 +19,7 @@ def make_transcript(events: Iterable[AnyEvent]) -> TranscriptModel:
 
 def list_comparable_fields(block: TranscriptBlock) -> dict[str, Any]:
     """Return the fields of a block that are the same live and read from the log."""
-    found = {field.name: getattr(block, field.name) for field in fields(block) if field.name not in _FIELDS_NOT_IN_LOG}
+    found = {name: getattr(block, name) for name in block.__struct_fields__ if name not in _FIELDS_NOT_IN_LOG}
     if isinstance(block, StreamedBlock):
         found["text"] = block.text
     if not isinstance(block, PromptBlock | CallBlock):

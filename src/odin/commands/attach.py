@@ -5,10 +5,12 @@ open in another process is attached to.
 """
 
 import asyncio
+import gc
+import importlib
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -27,7 +29,7 @@ from odin.config import Options, get_config_dir, get_current_folder, get_state_d
 from odin.config.files import lock_file, parse_json_object, read_config_file, write_atomically
 from odin.config.paths import find_worktree_origin, locate_socket, make_environment
 from odin.core.client import Client
-from odin.core.errors import ConfigError, OdinError, SessionLocked, SessionNotFound, UsageError
+from odin.core.errors import OdinError, SessionLocked, SessionNotFound, UsageError
 from odin.core.text import join_some
 from odin.core.tui_settings import TuiSettings
 from odin.session.lock import describe_lock_holder, get_lock_path, read_lock_holder
@@ -114,17 +116,17 @@ def _open_store(options: Options) -> SessionStore:
     return SessionStore(environment.state_dir, find_worktree_origin(config.root, environment.state_dir))
 
 
-async def attach_if_open(options: Options) -> "RemoteSessions | None":
+async def attach_if_open(options: Options, *, prefetches: bool = False) -> "RemoteSessions | None":
     """Attach to the session that these options resume, if another process has it open and listens; else return None.
 
-    With `--continue` only the latest session counts, and only if it is idle there.
+    With `--continue` only the latest session counts, and only if it is idle there. `prefetches`: for the app.
     """
     if options.fork or not (options.resume or options.continue_last):
         return None
     store = _open_store(options)
     session = await asyncio.to_thread(store.find, options.resume) if options.resume else store.find_latest()
     log = store.find_log(session)
-    attached = None if log is None else await attach_to_holder(log, session)
+    attached = None if log is None else await attach_to_holder(log, session, prefetches=prefetches)
     if attached is None:
         return None
     usual = Options()
@@ -143,7 +145,7 @@ async def attach_if_open(options: Options) -> "RemoteSessions | None":
     return attached
 
 
-async def attach_to_holder(log: Path, session: str) -> "RemoteSessions | None":
+async def attach_to_holder(log: Path, session: str, *, prefetches: bool = False) -> "RemoteSessions | None":
     """Return the sessions of the process that has this one open, once it has answered."""
     try:
         holder = read_lock_holder(get_lock_path(log))
@@ -160,7 +162,7 @@ async def attach_to_holder(log: Path, session: str) -> "RemoteSessions | None":
         return None
     sessions = RemoteSessions(connection, session)
     try:
-        await sessions.client.get_info()
+        await (sessions.prefetch() if prefetches else sessions.client.get_info())
     except ConnectionLost:
         await sessions.close()
         return None
@@ -170,7 +172,7 @@ async def attach_to_holder(log: Path, session: str) -> "RemoteSessions | None":
     return sessions
 
 
-Connect = Callable[[], Awaitable["RemoteSessions"]]
+Connect = Callable[[], Coroutine[Any, Any, "RemoteSessions"]]
 
 _ADDRESS = re.compile(r"[^/\s]*:\d+(/.*)?")
 """A URL without its scheme."""
@@ -197,27 +199,27 @@ def run_attach(argv: list[str]) -> int:
     parser.add_argument("--without-tls", action="store_true", help="use http:// in a network that encrypts by itself")
     args = parser.parse_args(argv)
     settings = load(get_current_folder(), os.environ).tui
+    is_at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    is_plain = args.plain or settings.plain or is_dumb(os.environ) or not is_at_terminal
     connect: Connect
     if "://" in args.where or _ADDRESS.fullmatch(args.where):
         url, _, session = args.where.rstrip("/").partition("/sessions/")
-        tls = _load_certificate(args.ca_cert) if args.ca_cert else True
+        env = {**os.environ, **_trust_certificate(args.ca_cert)} if args.ca_cert else os.environ
         _refuse_open_network(url, without_tls=args.without_tls)
-        token = asyncio.run(_pair(url, args.code, tls)) if args.code else read_tokens(os.environ).get(url, "")
+        token = asyncio.run(_pair(url, args.code, env)) if args.code else read_tokens(os.environ).get(url, "")
         if not token:
             if not sys.stdin.isatty():
                 raise UsageError(
                     f"{url} does not know this machine yet.", "Run `odin pair` there, and give --code CODE."
                 )
             code = ask_line(f"Pairing code of {url} (`odin pair` on its machine makes one): ").strip()
-            token = asyncio.run(_pair(url, code, tls))
-        connect = partial(_open_remote, url, token, session, tls)
+            token = asyncio.run(_pair(url, code, env))
+        connect = partial(_open_remote, url, token, session, env)
     else:
-        connect = partial(_open_local, args.where)
-    if args.plain or settings.plain or is_dumb(os.environ) or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        connect = partial(_open_local, args.where, prefetches=not is_plain)
+    if is_plain:
         return asyncio.run(_run_plain(connect, settings))
-    from odin.commands.tui import run_attached
-
-    return asyncio.run(run_attached(connect, settings))
+    return asyncio.run(_run_app(connect, settings))
 
 
 async def _run_plain(connect: Connect, settings: TuiSettings) -> int:
@@ -231,12 +233,36 @@ async def _run_plain(connect: Connect, settings: TuiSettings) -> int:
         await sessions.close()
 
 
-async def _open_local(name: str) -> "RemoteSessions":
+async def _run_app(connect: Connect, settings: TuiSettings) -> int:
+    gc.disable()  # as in `entry.main`; `run_app` enables it again
+    async with attach_meanwhile(connect()) as attaching:
+        from odin.commands.tui import run_attached
+
+        return await run_attached(attaching, settings)
+
+
+@asynccontextmanager
+async def attach_meanwhile(
+    attach: Coroutine[Any, Any, "RemoteSessions | None"],
+) -> AsyncGenerator[asyncio.Task["RemoteSessions | None"]]:
+    """Import the app while this attaches. Give the task; the sessions are closed at the end."""
+    attaching = asyncio.create_task(attach)
+    try:
+        await asyncio.to_thread(importlib.import_module, "odin.commands.tui")
+        yield attaching
+    finally:
+        attaching.cancel()
+        for sessions in await asyncio.gather(attaching, return_exceptions=True):
+            if sessions and not isinstance(sessions, BaseException):
+                await sessions.close()
+
+
+async def _open_local(name: str, *, prefetches: bool) -> "RemoteSessions":
     """Attach to a session that another process has open. Raise SessionNotFound if none has."""
     store = _open_store(Options())
     session = await asyncio.to_thread(store.find, name)
     log = store.find_log(session)
-    attached = None if log is None else await attach_to_holder(log, session)
+    attached = None if log is None else await attach_to_holder(log, session, prefetches=prefetches)
     if attached is None and log is not None and (holder := describe_lock_holder(log)):
         raise SessionLocked(
             f"Session {session} is open in another process ({holder}), which does not let this one attach.",
@@ -249,13 +275,13 @@ async def _open_local(name: str) -> "RemoteSessions":
     return attached
 
 
-async def _open_remote(url: str, token: str, session: str, tls: Any) -> "RemoteSessions":
+async def _open_remote(url: str, token: str, session: str, env: Mapping[str, str]) -> "RemoteSessions":
     """Attach to a session of a server: the named one, else the latest, else a new one."""
     from odin.remote.connection import Connection
     from odin.remote.protocol import NewSession
     from odin.remote.sessions import RemoteSessions
 
-    connection = Connection(url, token, tls=tls)
+    connection = Connection(url, token, env=env)
     try:
         known = [item.id for item in await connection.call("all")]
         session = session or (known[0] if known else (await connection.call("new", body=NewSession())).session)
@@ -267,12 +293,12 @@ async def _open_remote(url: str, token: str, session: str, tls: Any) -> "RemoteS
     return sessions
 
 
-async def _pair(url: str, code: str, tls: Any) -> str:
+async def _pair(url: str, code: str, env: Mapping[str, str]) -> str:
     """Exchange a code for a token, store it, and return it."""
     from odin.remote.connection import Connection
     from odin.remote.protocol import Pairing
 
-    connection = Connection(url, "none", tls=tls)
+    connection = Connection(url, "none", env=env)
     try:
         paired = await connection.call("pair", body=Pairing(code, os.uname().nodename))
     finally:
@@ -318,10 +344,9 @@ def _refuse_open_network(url: str, *, without_tls: bool) -> None:
         )
 
 
-def _load_certificate(path: str) -> Any:
-    import ssl
+def _trust_certificate(path: str) -> dict[str, str]:
+    """Return the variables with which only this certificate is trusted. Raise OdinError if it cannot be used."""
+    from odin.providers.tls import build_tls_context
 
-    try:
-        return ssl.create_default_context(cafile=path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be used as a certificate: {error.strerror or error}.") from error
+    build_tls_context([("--ca-cert", path)])
+    return {"SSL_CERT_FILE": path, "SSL_CERT_DIR": ""}

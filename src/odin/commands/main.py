@@ -474,9 +474,21 @@ def _run_interactive(args: argparse.Namespace, options: Options) -> int:
 
             ask_for_trust(options.cwd)
         return asyncio.run(_run_plain(args, options, settings))
-    from odin.commands.tui import run_tui
+    return asyncio.run(_run_app(args, options, settings))
 
-    return asyncio.run(run_tui(options, settings, first=args.prompt or "", mode=args.mode, attach=not args.no_attach))
+
+async def _run_app(args: argparse.Namespace, options: Options, settings: TuiSettings) -> int:
+    gc.disable()  # as in `entry.main`; `run_app` enables it again
+    async with contextlib.AsyncExitStack() as stack:
+        attaching = None
+        if (options.resume or options.continue_last) and not args.no_attach:
+            from odin.commands.attach import attach_if_open, attach_meanwhile
+
+            attach = attach_if_open(options, prefetches=True)
+            attaching = await stack.enter_async_context(attach_meanwhile(attach))
+        from odin.commands.tui import run_tui
+
+        return await run_tui(options, settings, first=args.prompt or "", mode=args.mode, attaching=attaching)
 
 
 def _is_plain(args: argparse.Namespace, settings: TuiSettings) -> bool:

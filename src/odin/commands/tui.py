@@ -5,6 +5,7 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ async def run_app(
     connect: Connect, settings: TuiSettings, *, first: str = "", mode: Mode | None = None, **more: Any
 ) -> AppResult:
     """Run the app until the user leaves it. The caller closes the session that `connect` opened."""
+    _collect_rarely()
+    asyncio.get_running_loop().set_exception_handler(_log_unhandled_error)
     terminal = Terminal()
     terminal.repair()
     app = OdinApp(connect, settings, first=first, mode=mode, driver_class=OdinDriver, **more)
@@ -63,10 +66,28 @@ async def run_app(
     return AppResult(code if code is not None else 1, session, app.failure)
 
 
-async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: str, attach: bool = True) -> int:
+def _collect_rarely() -> None:
+    """Freeze everything allocated so far and make later collections rare: a full one takes longer than two frames."""
+    gc.freeze()
+    gc.set_threshold(4_000, 6, 200)
+    gc.enable()
+
+
+def _log_unhandled_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log errors of unawaited tasks instead of printing them over the screen. What that needs is imported for it."""
+    from odin.app.crash_log import log_unhandled_errors
+
+    log_unhandled_errors(loop, os.environ)
+    loop.call_exception_handler(context)
+
+
+async def run_tui(
+    options: Options, settings: TuiSettings, *, first: str, mode: str, attaching: "Awaitable[Sessions | None] | None"
+) -> int:
     """Run the app and return the exit code.
 
-    The session is opened after the first frame is drawn, and closed after the terminal is restored.
+    The session is opened after the first frame is drawn, and closed after the terminal is restored. `attaching`: one
+    that another process has open is not opened here.
     """
     opened = AsyncExitStack()
     setups: list[Onboarding] = []
@@ -79,15 +100,10 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
 
     async def connect() -> "Sessions":
         module = await asyncio.to_thread(importlib.import_module, "odin.commands.attach")
-        from odin.app.crash_log import log_unhandled_errors
-
-        log_unhandled_errors(asyncio.get_running_loop(), os.environ)
         model = setups[-1].model if setups else options.model
         options_now = msgspec.structs.replace(options, can_ask=True, model=model)
-        sessions: Sessions = await opened.enter_async_context(module.open_sessions(options_now, attach=attach))
-        # Freeze everything allocated so far and make later collections rare: a full one takes longer than two frames.
-        gc.freeze()
-        gc.set_threshold(4_000, 6, 200)
+        sessions: Sessions = await opened.enter_async_context(module.open_sessions(options_now, attach=False))
+        _collect_rarely()
         return sessions
 
     try:
@@ -98,6 +114,7 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
             mode=parse_mode(mode) if mode else None,
             setup=setup,
             trust=None if options.trust else partial(_check_trust, options.cwd),
+            attaching=attaching,
         )
     finally:
         await opened.aclose()
@@ -105,19 +122,17 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
     return _report(result)
 
 
-async def run_attached(connect: Connect, settings: TuiSettings) -> int:
+async def run_attached(attaching: "Awaitable[Sessions | None]", settings: TuiSettings) -> int:
     """Run the app on the sessions of another process, and return the exit code."""
-    opened: list[Sessions] = []
 
-    async def open_and_keep() -> "Sessions":
-        opened.append(await connect())
-        return opened[-1]
+    async def connect() -> "Sessions":
+        sessions = await attaching
+        assert sessions is not None
+        return sessions
 
     try:
-        result = await run_app(open_and_keep, settings)
+        result = await run_app(connect, settings)
     finally:
-        for sessions in opened:
-            await sessions.close()
         ignore_signals()
     return _report(result)
 

@@ -342,8 +342,12 @@ class HttpClient:
         user_agent: str = "odin",
         guard: "AddressGuard | None" = None,
         tls: TlsContexts | None = None,
+        unix_socket: str = "",
     ) -> None:
-        """`guard` resolves the hosts and refuses some of their addresses. `tls` are the contexts of the process."""
+        """`guard` resolves the hosts and refuses some of their addresses. `tls` are the contexts of the process.
+
+        `unix_socket` is the path of one that is used instead of every address.
+        """
         self._env = env
         self._connect_timeout = connect_timeout
         self._header_timeout = header_timeout
@@ -354,6 +358,7 @@ class HttpClient:
         self._preconnecting: dict[str, asyncio.Task[HttpConnection]] = {}
         self._draining: dict[asyncio.Task[None], HttpResponse] = {}
         self._tls = tls or TlsContexts()
+        self._unix_socket = unix_socket
 
     async def preconnect(self, url: str) -> None:
         """Start connecting in the background while the request is being built. Never fails."""
@@ -398,11 +403,12 @@ class HttpClient:
         body: bytes = b"",
         *,
         header_timeout: float | None = None,
+        is_repeatable: bool = True,
     ) -> HttpResponse:
         """Send a request and wait for the response headers.
 
         A kept connection may have died. If it ends before the first byte of the response, the request is sent once more
-        on a new connection.
+        on a new connection, unless it must not be carried out twice.
         """
         route = find_route(address, self._env)
         limit = self._header_timeout if header_timeout is None else header_timeout
@@ -414,7 +420,7 @@ class HttpClient:
             async with asyncio.timeout(limit):
                 connection.write(head + body)
                 first = await self._read_status_line(connection, route)
-                if first is None and connection.is_reused:
+                if first is None and connection.is_reused and is_repeatable:
                     connection.abort()
                     connection = await self._open(route)
                     connection.write(head + body)
@@ -521,6 +527,8 @@ class HttpClient:
     async def _connect(self, to: Address, context: "ssl.SSLContext | None", *, guarded: bool) -> HttpConnection:
         """Connect to a host; if it is guarded, to an address of it that was checked."""
         loop = asyncio.get_running_loop()
+        if self._unix_socket:
+            return (await loop.create_unix_connection(HttpConnection, self._unix_socket))[1]
         named = to.host if context is not None else None
         race = None if to.is_loopback else 0.25  # a cancelled race may leave a socket behind, and here it gains nothing
         hosts = await self._guard.resolve(to.host, to.port) if guarded and self._guard is not None else [to.host]

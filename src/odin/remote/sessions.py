@@ -47,6 +47,9 @@ class RemoteSessions:
     def client(self) -> Client:
         return self._client
 
+    async def prefetch(self) -> None:
+        await self._client.prefetch()
+
     def copy(self) -> "RemoteSessions":
         """Return the same with a client of its own, which can switch to another session."""
         return RemoteSessions(self.connection, self._client.session)

@@ -31,7 +31,8 @@ class SessionFollower:
     """Follows one session at a time; events of the previous one that are still in flight are dropped.
 
     `handle_event` gets an event and whether it is live. `handle_end` is called when the session sends no more events,
-    with the reason and the number of the last one; `fail` with a bug.
+    with the reason and the number of the last one; `fail` with a bug; `handle_past` after the last event that is not
+    live.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class SessionFollower:
         handle_event: Callable[[Envelope, bool], None],
         handle_end: Callable[[Client, str, int], None],
         fail: Callable[[BaseException], None],
+        handle_past: Callable[[], None] = lambda: None,
     ) -> None:
         self._handle_event = handle_event
+        self._handle_past = handle_past
         self._handle_end = handle_end
         self._fail = fail
         self.task: asyncio.Task[None] | None = None
@@ -62,7 +65,7 @@ class SessionFollower:
         try:
             async for envelope in client.stream_events(after=-1):
                 last = envelope.seq
-                self.is_catching_up = envelope.seq < past
+                was_catching_up, self.is_catching_up = self.is_catching_up, envelope.seq < past
                 live = envelope.seq > past or not envelope.event.durable
                 if live and dangling.has_ended(envelope):
                     continue
@@ -73,6 +76,8 @@ class SessionFollower:
                         for event, agent in dangling.make_end_events():
                             ending = Envelope(envelope.seq, envelope.ts, envelope.session, event, agent)
                             self._handle_event(ending, False)
+                if was_catching_up and not self.is_catching_up:
+                    self._handle_past()
                 await time_slice.maybe_yield()
         except OdinError as error:
             reason = error.describe()

@@ -66,7 +66,13 @@ DOUBLE_ESCAPE_S = 0.6
 """Esc pressed twice within this time opens the rewind dialog."""
 
 PRELOAD_S = 1.0
-PRELOAD_MODULES = ("odin.ui.tui.paint.markdown", "odin.ui.tui.dialogs.interaction")
+PRELOAD_MODULES = (
+    "odin.ui.tui.paint.markdown",
+    "markdown_it",
+    "pygments.lexers",
+    "rich.syntax",
+    "odin.ui.tui.dialogs.interaction",
+)
 """Needed by the first answer and the first dialog; imported in a thread shortly after start."""
 
 MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
@@ -117,9 +123,12 @@ class OdinApp(SessionApp, inherit_bindings=False):
         driver_class: type[Driver] | None = None,
         setup: LoadSetup | None = None,
         trust: LoadTrust | None = None,
+        attaching: Awaitable[Sessions | None] | None = None,
     ) -> None:
+        """`attaching` gives the sessions of another process, or None: then `connect` opens one after the dialogs."""
         super().__init__(settings or TuiSettings(), mode, clock, timing, driver_class)
         self._connect = connect
+        self._attaching = attaching
         self._first = first
         self._end_code = 0
         self._is_started = False
@@ -247,8 +256,10 @@ class OdinApp(SessionApp, inherit_bindings=False):
         await super()._process_messages(*args, **options)
 
     async def _open(self) -> None:
-        await self.startup.run_dialogs()
-        self._sessions = await self._connect()
+        self._sessions = await self._attaching if self._attaching is not None else None
+        if self._sessions is None:
+            await self.startup.run_dialogs()
+            self._sessions = await self._connect()
         await self.show_session()
         await self.input_panel.begin(self._first)
 

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
+from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
@@ -92,8 +92,7 @@ _NAMED_COLORS = {
 """The named colors of agent files, for dark and light backgrounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
+class Palette(Struct, frozen=True):
     """Styles by purpose. `code` is the Pygments theme; sub-agents without a color use the `agents` styles in rotation.
 
     Style sheets use `$dim` for secondary text.

@@ -68,7 +68,9 @@ class SessionApp(App[int], inherit_bindings=False):
         self.is_mode_chosen = mode is not None
         self.error_log = ErrorLog()
         self.observers: list[SessionObserver] = []
-        self.follower = SessionFollower(self.handle_session_event, self._handle_session_end, self.fail)
+        self.follower = SessionFollower(
+            self.handle_session_event, self._handle_session_end, self.fail, lambda: self._frame_timer.draw_frame()
+        )
         self._mode: Mode = mode or "edit_mode"
         self._sessions: Sessions | None = None
         self._toasts = Toasts(self)

@@ -34,17 +34,20 @@ class FrameTimer:
         self._app = app
         self._frame_s = frame_s
         self._draw = draw
-        self._is_scheduled = False
+        self._scheduled: asyncio.TimerHandle | None = None
         self._started_at = 0.0
         self._next_at = 0.0
 
     def request_frame(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            call_after(self._app, max(self._frame_s, self._next_at - time.perf_counter()), self._draw_frame)
+        if self._scheduled is None:
+            delay = max(self._frame_s, self._next_at - time.perf_counter())
+            self._scheduled = call_after(self._app, delay, self.draw_frame)
 
-    def _draw_frame(self) -> None:
-        self._is_scheduled = False
+    def draw_frame(self) -> None:
+        """Draw now."""
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
         if not self._app.is_running:
             return
         self._started_at = time.perf_counter()

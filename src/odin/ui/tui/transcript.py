@@ -269,7 +269,18 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             self.following = self.scroll_offset.y >= self.max_scroll_y
         self.refresh()
 
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        """Lay out for a new size at once: Textual draws it before the event arrives."""
+        is_changed = super()._size_updated(size, virtual_size, container_size, layout)
+        if is_changed:
+            self._fit()
+        return is_changed
+
     def on_resize(self, event: events.Resize) -> None:
+        self._fit()
+        self.refresh()
+
+    def _fit(self) -> None:
         width = self.scrollable_content_region.width - MARGIN
         anchors = self._find_anchors()
         if width != self.render_cache.width:
@@ -279,7 +290,6 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         self._settle(anchors)
         if self._revealed is not None and not self.following:
             self.reveal(*self._revealed)
-        self.refresh()  # Textual may have drawn the new size already, before this event arrived
 
     # --- animation and images ---
 

@@ -5,9 +5,9 @@ alike. The Markdown parser is imported on first use, because it is a fifth of th
 """
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 from textual.strip import Strip
 
 from odin.ui.transcript.blocks import AnswerBlock
@@ -29,8 +29,7 @@ MAX_LINE_CHARS = 2_000
 ChunkKind = Literal["words", "code"]
 
 
-@dataclass(frozen=True, slots=True)
-class MarkdownChunk:
+class MarkdownChunk(Struct, frozen=True):
     """`is_continuation`: the chunk continues the list, paragraph or code block of the one before."""
 
     kind: ChunkKind

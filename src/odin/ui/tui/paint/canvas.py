@@ -1,11 +1,11 @@
 """The canvas blocks are painted on, and helpers of all painters: wrapping, output, thumbnails, call subjects."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
+from msgspec import Struct, field
 from rich.cells import cell_len, split_graphemes
 from rich.color import Color
 from rich.console import Console
@@ -84,8 +84,7 @@ def _make_console() -> Console:
     return Console(width=80, force_terminal=True, color_system="truecolor", legacy_windows=False, _environ={})
 
 
-@dataclass(frozen=True, slots=True)
-class Canvas:
+class Canvas(Struct, frozen=True):
     """Settings for painting a block: `width` in cells, `now` for elapsed times, `folders` to shorten paths."""
 
     width: int

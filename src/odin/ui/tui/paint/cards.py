@@ -1,9 +1,9 @@
 """Painters of the cards: prompts, reasoning, tool calls, commands, sub-agents, processes, notices, turn ends."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text

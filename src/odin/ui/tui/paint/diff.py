@@ -1,10 +1,10 @@
 """Parses unified diffs and paints them, unified or side by side, with highlighted code and marked words."""
 
 import re
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal
 
+from msgspec import Struct, field
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -27,8 +27,7 @@ Sign = Literal[" ", "-", "+"]
 Span = tuple[int, int]
 
 
-@dataclass(slots=True)
-class DiffRow:
+class DiffRow(Struct):
     """One line of a hunk. `old` and `new` are its line numbers, or 0; `words` the spans of its changed words."""
 
     sign: Sign
@@ -38,15 +37,13 @@ class DiffRow:
     words: list[Span] = field(default_factory=list[Span])
 
 
-@dataclass(slots=True)
-class DiffHunk:
+class DiffHunk(Struct):
     rows: list[DiffRow]
     skipped: int = 0
     """Unchanged lines between the previous hunk, or the start of the file, and this one."""
 
 
-@dataclass(slots=True)
-class FileDiff:
+class FileDiff(Struct):
     path: str
     hunks: list[DiffHunk]
     trailer: str = ""

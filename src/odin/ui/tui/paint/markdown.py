@@ -1,49 +1,62 @@
-"""Paints Markdown as lines, including tables and highlighted code. Imported late, because Pygments is slow to load.
+"""Paints Markdown as lines, including tables and highlighted code. The parser and Pygments, which are slow to load, are
+imported for the first text that needs them.
 
 Link addresses are always shown; images are never fetched.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
-from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_by_name, get_lexer_for_filename  # pyright: ignore[reportUnknownVariableType]
-from pygments.util import ClassNotFound
+from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
-from rich.syntax import PygmentsSyntaxTheme
 from rich.text import Text
 
 from odin.ui.clean_text import sanitize
 from odin.ui.tui.paint.canvas import Canvas, Line, drop_soft_wrap_markers, prefix_lines, wrap_cells
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+    from pygments.lexer import Lexer
+    from rich.syntax import PygmentsSyntaxTheme
 
 MAX_CHARS = 200_000
 """Longer code is not highlighted."""
 
 
 @lru_cache(maxsize=64)
-def find_lexer_by_name(language: str) -> Lexer | None:
+def find_lexer_by_name(language: str) -> "Lexer | None":
+    if not language:
+        return None
+    from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
+    from pygments.util import ClassNotFound
+
     try:
-        return get_lexer_by_name(language, stripnl=False, ensurenl=False) if language else None
+        return get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
         return None
 
 
 @lru_cache(maxsize=64)
-def find_lexer_by_file(name: str) -> Lexer | None:
+def find_lexer_by_file(name: str) -> "Lexer | None":
     """Return the lexer for a file name."""
+    if not name:
+        return None
+    from pygments.lexers import get_lexer_for_filename  # pyright: ignore[reportUnknownVariableType]
+    from pygments.util import ClassNotFound
+
     try:
-        return get_lexer_for_filename(name, stripnl=False, ensurenl=False) if name else None
+        return get_lexer_for_filename(name, stripnl=False, ensurenl=False)
     except ClassNotFound:
         return None
 
 
 @lru_cache(maxsize=4)
-def _load_theme(name: str) -> PygmentsSyntaxTheme:
+def _load_theme(name: str) -> "PygmentsSyntaxTheme":
+    from rich.syntax import PygmentsSyntaxTheme
+
     return PygmentsSyntaxTheme(name)
 
 
@@ -54,7 +67,7 @@ def _get_style(theme: str, token: Any) -> Style:
     return Style(color=style.color, bold=style.bold or None, italic=style.italic or None)
 
 
-def highlight_code(code: str, lexer: Lexer | None, theme: str, plain: Style) -> list[Line]:
+def highlight_code(code: str, lexer: "Lexer | None", theme: str, plain: Style) -> list[Line]:
     """Return the highlighted lines, exactly as many as the code has."""
     if lexer is None or len(code) > MAX_CHARS:
         return [[Segment(line, plain)] if line else [] for line in code.split("\n")]
@@ -74,8 +87,7 @@ _MIN_COLUMN = 8
 """Minimum width of a readable column; with less room, tables are painted field by field."""
 
 
-@dataclass(frozen=True, slots=True)
-class MarkdownTable:
+class MarkdownTable(Struct, frozen=True):
     """The first row is the header. `alignments` has left, right, center or "" for each column."""
 
     rows: list[list[Text]]
@@ -149,8 +161,10 @@ _PLAIN_TEXT = re.compile(r"[^\W\d_][^\x00-\x1f\\`*_\[\]<>&|~]*(?:\n[^\W\d_][^\x0
 
 
 @lru_cache(maxsize=1)
-def _get_parser() -> MarkdownIt:
+def _get_parser() -> "MarkdownIt":
     """Return a parser without HTML and link reference definitions, so that no text of the model is hidden."""
+    from markdown_it import MarkdownIt
+
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     return parser.disable(["reference", "html_block", "html_inline"])
 
@@ -186,7 +200,7 @@ class _MarkdownPainter:
         self._palette = canvas.palette
         self._source = source
 
-    def paint_blocks(self, tokens: list[Token], width: int, depth: int) -> list[Line]:
+    def paint_blocks(self, tokens: "list[Token]", width: int, depth: int) -> list[Line]:
         """Paint blocks below each other, with a blank line where the source has one."""
         lines: list[Line] = []
         index = 0
@@ -202,7 +216,7 @@ class _MarkdownPainter:
     def _has_blank_before(self, line: int) -> bool:
         return 0 < line <= len(self._source) and not self._source[line - 1].strip(" >\t")
 
-    def _paint_block(self, tokens: list[Token], width: int, depth: int) -> list[Line]:
+    def _paint_block(self, tokens: "list[Token]", width: int, depth: int) -> list[Line]:
         palette, token = self._palette, tokens[0]
         match token.type:
             case "heading_open":
@@ -226,7 +240,7 @@ class _MarkdownPainter:
                 shown = sanitize(token.content)
                 return self._canvas.wrap(Text(shown, style=palette.text), width) if shown else []
 
-    def _paint_list(self, tokens: list[Token], width: int, depth: int) -> list[Line]:
+    def _paint_list(self, tokens: "list[Token]", width: int, depth: int) -> list[Line]:
         ordered = tokens[0].type == "ordered_list_open"
         number = int(tokens[0].attrs.get("start", 1))
         lines: list[Line] = []
@@ -244,7 +258,7 @@ class _MarkdownPainter:
             index = end + 1
         return lines
 
-    def _paint_table(self, tokens: list[Token], width: int) -> list[Line]:
+    def _paint_table(self, tokens: "list[Token]", width: int) -> list[Line]:
         rows: list[list[Text]] = []
         aligned: list[str] = []
         head = False
@@ -259,7 +273,7 @@ class _MarkdownPainter:
                     aligned.append(str(token.attrs.get("style", "")).removeprefix("text-align:"))
         return paint_table(MarkdownTable(rows, aligned), self._canvas, width)
 
-    def _render_inline(self, token: Token, style: Style) -> Text:
+    def _render_inline(self, token: "Token", style: Style) -> Text:
         text = Text(style=style, end="")
         styles = [Style.null()]
         addresses: list[str] = []
@@ -296,7 +310,7 @@ class _MarkdownPainter:
 _EMPHASIS = {"strong": Style(bold=True), "em": Style(italic=True), "s": Style(strike=True)}
 
 
-def _find_end(tokens: list[Token], start: int) -> int:
+def _find_end(tokens: "list[Token]", start: int) -> int:
     """Return the index of the token that closes the one at `start`."""
     depth = 0
     for index in range(start, len(tokens)):

@@ -1,10 +1,10 @@
 """The base of all panels, widgets made of text rows, and the area that holds them."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from inspect import isawaitable
 from typing import cast
 
+from msgspec import Struct
 from rich.style import Style
 from rich.text import Text
 from textual import events
@@ -18,8 +18,7 @@ from odin.ui.tui.palette import Palette
 from odin.ui.tui.session_app import SessionApp
 
 
-@dataclass(frozen=True, slots=True)
-class PanelRow:
+class PanelRow(Struct, frozen=True):
     """One row. `click` is the app action a click runs: its name, then its arguments."""
 
     text: Text

@@ -1,9 +1,10 @@
 """The todo list above the composer, and the side panel with model, context, cost, todos, agents and edited files."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.text import Text
 from textual import events
 
@@ -116,8 +117,7 @@ Item = TypeVar("Item")
 MAX_FILES, MAX_AGENTS, MAX_PROCESSES, MAX_TODOS, MAX_SKILLS, MAX_SERVERS = 12, 8, 5, 10, 8, 8
 
 
-@dataclass(frozen=True, slots=True)
-class SideSections:
+class SideSections(Struct, frozen=True):
     """Builds the rows of the side panel for the shown `agent`. Empty sections are left out."""
 
     facts: SessionFacts

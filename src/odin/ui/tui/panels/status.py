@@ -3,9 +3,9 @@
 The start screen (name, version, model, directory, sandbox and three tips) stays until the first prompt.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from rich.style import Style
 from rich.text import Text
 from textual.timer import Timer
@@ -114,8 +114,7 @@ LAST_RANK = 1
 GAP = "  "
 
 
-@dataclass(frozen=True, slots=True)
-class StatusPart:
+class StatusPart(Struct, frozen=True):
     """One part of the status line. If space is short, `short` replaces the text; parts with a high `rank` go first."""
 
     text: str
