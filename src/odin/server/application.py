@@ -208,7 +208,8 @@ class Application:
             if message["type"] == "http.response.start":
                 is_started = True
                 has_body = get_header(scope, b"transfer-encoding") or get_header(scope, b"content-length")
-                close = () if who or has_body else ((b"connection", b"close"),)
+                is_stranger = not (who or has_body or (scope["method"] == "GET" and is_page_file(scope["path"])))
+                close = ((b"connection", b"close"),) if is_stranger else ()
                 given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
                 is_stored = any(name == b"cache-control" for name, _ in given)
                 caching = () if is_stored else ((b"cache-control", b"no-store"),)
