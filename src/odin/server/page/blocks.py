@@ -51,7 +51,7 @@ _TAIL_LINES = 5
 def encode_block(block: TranscriptBlock, folders: ShownFolders) -> dict[str, Any]:
     """Return the block as JSON values, with escape sequences removed and deceptive characters escaped."""
     fields = {
-        name: _clean(getattr(block, name))
+        name: clean(getattr(block, name))
         for name in type(block).__struct_fields__
         if not name.startswith("_") and name not in ("version", "folded")
     }
@@ -81,8 +81,11 @@ def encode_block(block: TranscriptBlock, folders: ShownFolders) -> dict[str, Any
     return fields
 
 
-def _clean(value: Any) -> Any:
-    """Return JSON values. An image is what is told of it: where its file lies is the machine's affair."""
+def clean(value: Any) -> Any:
+    """Return JSON values with escape sequences removed and deceptive characters escaped.
+
+    An image is what is told of it: where its file lies is the machine's affair.
+    """
     match value:
         case str():
             return sanitize(strip_escapes(value))
@@ -95,9 +98,9 @@ def _clean(value: Any) -> Any:
                 "media_type": value.media_type,
             }
         case list() | tuple():
-            return [_clean(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+            return [clean(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
         case dict():
-            return {sanitize(str(key)): _clean(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return {sanitize(str(key)): clean(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case _:
             return msgspec.to_builtins(value)
 

@@ -19,7 +19,7 @@ from odin.core.event import Envelope
 from odin.core.message import Image
 from odin.core.text import to_valid_unicode_all
 from odin.server.feed import FrameFeed, Watcher, encode_notice
-from odin.server.page.blocks import compare_blocks, encode_block, find_splice
+from odin.server.page.blocks import clean, compare_blocks, encode_block, find_splice
 from odin.ui.permission_text import describe_answer_elsewhere
 from odin.ui.session_facts import SessionFacts
 from odin.ui.session_follower import SESSION_ENDED, SessionFollower
@@ -35,7 +35,7 @@ _REFRESH_S = 0.1
 """Between two looks at the state of the session: it copies the whole conversation."""
 
 _READY_S = 60.0
-_FROM_SNAPSHOT = ("title", "permission_mode", "role", "cost_usd", "usage", "tasks", "interactions")
+_FROM_SNAPSHOT = ("title", "permission_mode", "role", "cost_usd", "usage", "tasks")
 _FROM_INFO = (
     *("session", "cwd", "root", "branch", "version", "effort", "pool", "pools", "budget_usd", "servers", "warnings"),
     *("notice", "sandbox", "sees_images", "output_style"),
@@ -176,7 +176,8 @@ class SessionView:
             "skills": [skill.name for skill in info.skills],
             "files": files,
         }
-        return msgspec.to_builtins(state)
+        # The arguments of a request must stay exact, because they can be edited: the page escapes what it shows of them.
+        return clean(msgspec.to_builtins(state)) | {"interactions": msgspec.to_builtins(shot.interactions)}
 
     def make_state_of(self, agent: str) -> dict[str, Any]:
         """Return the state as a page on this agent shows it. What follows from transient events is that of now."""
@@ -190,7 +191,6 @@ class SessionView:
             "executing": activity.is_in_turn or bool(turn),
             "turn": turn,
             "activity": activity.describe(now),
-            "queue": [prompt for prompt in shot.queue if prompt.agent == agent],
             "todos": todos.todos if todos is not None else (),
             "model": facts.get_model(agent) if agent else facts.chosen_model,
             "running_model": facts.get_model(agent),
@@ -201,7 +201,12 @@ class SessionView:
             "answered": self._answered,
             "agents": [self._describe_agent(one, now) for one in facts.agents.all],
         }
-        return self.state | msgspec.to_builtins(now_shown)
+        queue = [
+            msgspec.to_builtins(prompt) | {"shown": clean(prompt.body)}  # `text` stays exact, to be edited
+            for prompt in shot.queue
+            if prompt.agent == agent
+        ]
+        return self.state | clean(msgspec.to_builtins(now_shown)) | {"queue": queue}
 
     def _describe_agent(self, id: str, now: float) -> dict[str, Any]:
         assert self.shot is not None
