@@ -176,7 +176,7 @@ class SessionView:
             "skills": [skill.name for skill in info.skills],
             "files": files,
         }
-        # The arguments of a request must stay exact, because they can be edited: the page escapes what it shows of them.
+        # What a request asks about must stay exact, because it can be edited: the page escapes what it shows of it.
         return clean(msgspec.to_builtins(state)) | {"interactions": msgspec.to_builtins(shot.interactions)}
 
     def make_state_of(self, agent: str) -> dict[str, Any]:
