@@ -5,18 +5,22 @@ client over HTTP. So nothing here decides who may do what.
 """
 
 import io
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from odin.core.client import SessionInfo
+from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event_values import Mode
+from odin.core.op import Prompt, Redo
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand, find_slash_command
 from odin.core.text import suggest_similar
 from odin.remote.connection import Connection
-from odin.remote.protocol import ENDPOINTS, ApiEndpoint, CommandRequest, CommandAnswer
+from odin.remote.protocol import ENDPOINTS, ApiEndpoint, CommandAnswer, CommandRequest
 from odin.remote.sessions import RemoteSessions
 from odin.ui.plain.commands import PlainCommands
+from odin.ui.slash_commands.extensions import make_skill_prompt
+from odin.ui.slash_commands.sessions import parse_force, parse_rewind
 
 Perform = Callable[[ApiEndpoint, str, Any, Any], Awaitable[Any]]
 """Answers an endpoint for one client, given the session, the query and the body."""
@@ -24,7 +28,7 @@ Perform = Callable[[ApiEndpoint, str, Any, Any], Awaitable[Any]]
 NOT_FOR_PAGES = frozenset(("transcript", "mouse", "vim", "editor", "setup"))
 """What needs a terminal."""
 
-_BY_THE_PAGE = ("undo", "redo", "rewind", "resume", "export", "copy", "theme", "keys", "exit")
+_BY_THE_PAGE = ("resume", "export", "copy", "theme", "keys", "exit")
 """What the page does itself. An export here would write a file where the person who types cannot see it."""
 
 
@@ -60,6 +64,12 @@ async def run_command(perform: Perform, session: str, asked: CommandRequest, inf
     out.truncate(0)
     commands.agent = asked.agent
     _check(command, commands)
+    if command.name in ("undo", "redo") or (command.name == "rewind" and rest):
+        await _go_back(sessions.client, command.name, " ".join(rest).split())
+        return CommandAnswer("", mode=mode, agent=asked.agent)
+    if command.name == "use":
+        text = await make_skill_prompt(sessions.client, " ".join(rest))
+        return CommandAnswer("", prompt=Prompt(os.urandom(6).hex(), text, mode), mode=mode, agent=asked.agent)
     draft = await commands.run(command.name, " ".join(rest))
     now: Mode = commands.mode
     opened = (await sessions.client.get_info()).session
@@ -73,6 +83,18 @@ async def run_command(perform: Perform, session: str, asked: CommandRequest, inf
     )
 
 
+async def _go_back(client: Client, name: str, words: list[str]) -> None:
+    """Undo, redo or rewind. A notice in the transcript tells what became of the files."""
+    if name == "redo":
+        done = await client.submit(Redo(parse_force(words)))
+    else:
+        done = await client.submit(parse_rewind(words, (await client.snapshot()).prompts, name))
+    if not done:
+        raise UsageError(f"Nothing to {name}.")
+
+
 def _check(command: SlashCommand, commands: PlainCommands) -> None:
-    if command.name in (*NOT_FOR_PAGES, *_BY_THE_PAGE) or not commands.has_command(command.name):
+    if command.name in (*NOT_FOR_PAGES, *_BY_THE_PAGE) or not (
+        command.name == "use" or commands.has_command(command.name)
+    ):
         raise UsageError(f"/{command.name} does not work here.", "/help lists the commands.")

@@ -4,6 +4,7 @@ import mimetypes
 from functools import cache
 from pathlib import Path
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -32,19 +33,30 @@ PAGE_HEADERS = {
 """Everything that a model, a tool or a file says is text; if a mistake made markup of it, this would keep it inert."""
 
 
+class PageFile(Struct, frozen=True):
+    """A file with its media type and ETag. `packed` is the content as gzip, "" for pictures."""
+
+    content: bytes
+    packed: bytes
+    kind: str
+    tag: str
+
+
 @cache
-def _list_files() -> dict[str, tuple[bytes, str, str]]:
-    """Return content, media type and tag of each file by its path below the folder."""
+def _list_files() -> dict[str, PageFile]:
+    """Return each file by its path below the folder."""
+    import gzip
     from hashlib import sha256
 
     types = {".js": "text/javascript", ".webmanifest": "application/manifest+json"}
-    found: dict[str, tuple[bytes, str, str]] = {}
+    found: dict[str, PageFile] = {}
     for path in sorted(STATIC.rglob("*")):
         if path.is_file():
             content = path.read_bytes()
             kind = types.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "text/plain"
             tag = f'"{sha256(content).hexdigest()[:16]}"'
-            found[path.relative_to(STATIC).as_posix()] = content, kind, tag
+            packed = b"" if kind == "image/png" else gzip.compress(content, mtime=0)
+            found[path.relative_to(STATIC).as_posix()] = PageFile(content, packed, kind, tag)
     return found
 
 
@@ -57,8 +69,10 @@ async def send_page_file(request: Request) -> Response:
     path = request.scope["path"]
     if not path:  # below the path of a proxy; the links of the page are relative to its folder
         return RedirectResponse(f"{request.scope['page_base']}/", 308, PAGE_HEADERS)
-    content, kind, tag = _list_files()[path.removeprefix("/page/").removeprefix("/") or "index.html"]
-    headers = {**PAGE_HEADERS, "etag": tag}
-    if request.headers.get("if-none-match") == tag:
+    file = _list_files()[path.removeprefix("/page/").removeprefix("/") or "index.html"]
+    headers = {**PAGE_HEADERS, "etag": file.tag, "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
-    return Response(content, media_type=kind, headers=headers)
+    if file.packed and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(file.packed, media_type=file.kind, headers={**headers, "content-encoding": "gzip"})
+    return Response(file.content, media_type=file.kind, headers=headers)

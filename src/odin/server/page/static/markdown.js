@@ -1,0 +1,214 @@
+// Markdown as vnodes. What has been parsed stays parsed: while an answer grows, only its tail is parsed again.
+
+import { Component, Fragment, html, useState } from './base.js';
+import { FENCE, parseBlocks, parseInline } from './parser.js';
+
+const PIECE = 8_000; // characters that are parsed at once
+const GROUP = 40; // finished blocks that are rendered together
+
+// The blocks of a growing text: `done` will not change any more, `open` may.
+export class Markdown {
+  done = [];
+  open = [];
+  #at = 0;
+  #seen = '';
+  #isLive = true;
+  #quietUntil = 0;
+
+  // Takes the whole text so far. Returns false if it was not parsed yet: long parsing takes only a share of the time.
+  update(text, isLive) {
+    const known = this.#seen.length;
+    if (text.length < known || !text.startsWith(this.#seen.slice(-64), Math.max(known - 64, 0))) {
+      Object.assign(this, { done: [], open: [] });
+      this.#at = 0;
+    } else if (text.length === known && isLive === this.#isLive) {
+      return true;
+    }
+    const started = performance.now();
+    if (isLive && started < this.#quietUntil) return false;
+    this.#seen = text;
+    this.#isLive = isLive;
+    this.#parse(text);
+    const took = performance.now() - started;
+    this.#quietUntil = took > 4 ? started + took * 10 : 0;
+    return true;
+  }
+
+  #parse(text) {
+    for (;;) {
+      const rest = text.slice(this.#at);
+      const fence = FENCE.exec(rest);
+      if (fence) {
+        const end = findFenceEnd(rest, fence);
+        const code = { type: 'code', lang: fence[2].trim(), text: rest.slice(fence[0].length, end.text) };
+        this.open = [code];
+        if (end.next < 0) return;
+        this.done.push(code);
+        this.#at += end.next;
+        continue;
+      }
+      const blocks = parseBlocks(rest.slice(0, PIECE));
+      if (rest.length > PIECE) {
+        this.#finish(rest, blocks);
+        continue;
+      }
+      let sure = Math.max(blocks.length - (this.#isLive ? 2 : 0), 0);
+      const open = blocks.findIndex(({ isFenced }) => isFenced);
+      if (open > 0) sure = open; // the loop finds out whether it is closed
+      this.done.push(...blocks.slice(0, sure));
+      for (const { size } of blocks.slice(0, sure)) this.#at += size;
+      if (open > 0) continue;
+      this.open = blocks.slice(sure);
+      return;
+    }
+  }
+
+  // Finishes what of a piece cannot change: all but the last block, or what is whole of a block longer than the piece.
+  #finish(rest, blocks) {
+    const sure = blocks.slice(0, -1);
+    const last = blocks.at(-1);
+    if (!sure.length && last.items?.length > 1) {
+      const items = last.items.slice(0, -1);
+      sure.push({ ...last, items, size: items.reduce((sum, item) => sum + item.size, 0) });
+    } else if (!sure.length) {
+      const room = last.type === 'table' ? PIECE * 20 : PIECE;
+      const cut = rest.lastIndexOf('\n', room - 1) + 1 || room;
+      sure.push(...parseBlocks(rest.slice(0, cut)));
+    }
+    this.done.push(...sure);
+    for (const { size } of sure) this.#at += size;
+  }
+}
+
+function findFenceEnd(text, fence) {
+  const closing = new RegExp(`^ {0,3}\\${fence[1][0]}{${fence[1].length},}[ \\t]*(?:\\n|$)`, 'gm');
+  closing.lastIndex = fence[0].length;
+  const found = fence[0].endsWith('\n') ? closing.exec(text) : null;
+  if (!found) return { text: text.length, next: -1 };
+  return { text: Math.max(found.index - 1, fence[0].length), next: found.index + found[0].length };
+}
+
+export function MarkdownText({ text, live = false, parsed }) {
+  const [own] = useState(() => parsed ?? new Markdown());
+  const [, again] = useState(0);
+  const markdown = parsed ?? own;
+  if (!markdown.update(text, live)) setTimeout(() => again(text.length), 60);
+  const groups = [];
+  for (let at = 0; at < markdown.done.length; at += GROUP) {
+    groups.push(html`<${Finished} key=${at} blocks=${markdown.done.slice(at, at + GROUP)} />`);
+  }
+  return html`<div class="markdown" dir="auto">${groups}<${Fragment} key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}<//></div>`;
+}
+
+class Finished extends Component {
+  shouldComponentUpdate({ blocks }) {
+    return blocks.length !== this.props.blocks.length || blocks[0] !== this.props.blocks[0];
+  }
+
+  render({ blocks }) {
+    return blocks.map(renderBlock);
+  }
+}
+
+function renderBlock(block) {
+  switch (block.type) {
+    case 'heading': return html`<div class="heading" role="heading" aria-level=${Math.max(block.depth, 2)} data-depth=${block.depth} dir="auto">${renderInline(block.text)}</div>`;
+    case 'paragraph': return html`<p>${renderInline(block.text)}</p>`;
+    case 'code': return html`<${CodeBlock} ...${block} />`;
+    case 'hr': return html`<hr />`;
+    case 'quote': return html`<blockquote>${block.blocks.map(renderBlock)}</blockquote>`;
+    case 'list': return html`<${block.start === null ? 'ul' : 'ol'} start=${block.start ?? undefined}>${block.items.map(renderItem)}<//>`;
+    case 'table': return renderTable(block);
+    default: return null;
+  }
+}
+
+function renderItem({ blocks, isDone }) {
+  const [first, ...rest] = blocks;
+  const box = isDone === null ? null : html`<span role="img" aria-label=${isDone ? 'done' : 'open'}>${isDone ? '✓' : '○'}</span>${' '}`;
+  const words = first?.type === 'paragraph' ? renderInline(first.text) : first && renderBlock(first);
+  return html`<li class=${box ? 'task' : undefined}>${box}${words}${rest.map(renderBlock)}</li>`;
+}
+
+function renderTable({ header, align, rows }) {
+  const cell = (tag) => (text, at) => html`<${tag} dir="auto" data-align=${align[at]} scope=${tag === 'th' ? 'col' : undefined}>${renderInline(text)}<//>`;
+  return html`<div class="table" role="region" aria-label="Table" tabindex="0"><table>
+    <thead><tr>${header.map(cell('th'))}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr>${row.map(cell('td'))}</tr>`)}</tbody>
+  </table></div>`;
+}
+
+const renderInline = (text) => parseInline(text).map(renderPart);
+
+function renderPart(part) {
+  if (typeof part === 'string') return part;
+  const { type, text, href, parts } = part;
+  if (type === 'code') return html`<code dir="auto">${text}</code>`;
+  if (type === 'br') return html`<br />`;
+  // Nothing is fetched from elsewhere: an image is its description.
+  if (type === 'image') return html`<span class="picture">${text}</span>`;
+  const inner = parts.map(renderPart);
+  if (type !== 'link') return html`<${type}>${inner}<//>`;
+  return /^(https?:|mailto:)/i.test(href) ? html`<a href=${href} target="_blank" rel="noopener noreferrer" title=${href}>${inner}</a>` : html`<span class="picture">${inner}</span>`;
+}
+
+// --- code ---
+
+const CHUNK = 4_000;
+const MOST_COLORED = 60_000;
+
+class Chunk extends Component {
+  shouldComponentUpdate({ text, isColored }) {
+    return text !== this.props.text || isColored !== this.props.isColored;
+  }
+
+  render({ text, lang, isColored }) {
+    return html`<span class="chunk">${isColored ? highlight(text, lang) : text}</span>`;
+  }
+}
+
+// Splits long code into pieces that end with a line, so that what has been rendered stays.
+function* splitCode(text) {
+  let at = 0;
+  while (text.length - at > CHUNK) {
+    const cut = text.indexOf('\n', at + CHUNK) + 1;
+    if (!cut) break;
+    yield text.slice(at, cut);
+    at = cut;
+  }
+  yield text.slice(at);
+}
+
+function CodeBlock({ text, lang, isLive }) {
+  const isColored = !isLive && text.length < MOST_COLORED;
+  const [isCopied, setCopied] = useState(false);
+  const copy = () => navigator.clipboard?.writeText(text).then(() => {
+    setCopied(true);
+    setTimeout(() => setCopied(false), 1500);
+  });
+  const name = lang.split(/[\s,{]/)[0];
+  return html`<div class="code">
+    <div class="code-head"><span dir="auto">${name}</span><button class="small" onClick=${copy}>${isCopied ? 'Copied' : 'Copy'}</button></div>
+    <pre tabindex="0" aria-label=${name ? `Code, ${name}` : 'Code'} role="region">${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} isColored=${isColored} />`)}</pre>
+  </div>`;
+}
+
+const WORDS = new Set('and as assert async await bool break case catch char class const continue def default del do elif else end enum except export extends false False final finally fn for from func function go if impl import in int interface is let match mod mut namespace new nil None not null or package pass private pub public raise return self Self static str string struct super switch then this throw trait true True try type undefined use using var void where while with yield fi done esac echo'.split(' '));
+const HASH = /^(py|python|sh|bash|zsh|shell|console|rb|ruby|ya?ml|toml|make|makefile|dockerfile|r|perl|ini|conf|elixir)$/i;
+
+// Comments, strings, numbers and common words: enough to read by, whatever the language.
+function highlight(text, lang) {
+  if (/^(|text|txt|plain|output|log|markdown|md)$/i.test(lang)) return text;
+  if (/^(diff|patch)$/i.test(lang)) return text.split(/(?<=\n)/).map((line) => (/^[+-]/.test(line) ? html`<span class=${line[0] === '+' ? 'added' : 'removed'}>${line}</span>` : line));
+  const comment = HASH.test(lang) ? '#[^\\n]*' : lang === 'sql' ? '--[^\\n]*' : '\\/\\/[^\\n]*|\\/\\*[^]*?\\*\\/';
+  const pattern = new RegExp(`(${comment})|("(?:\\\\.|[^"\\\\\\n])*"|'(?:\\\\.|[^'\\\\\\n])*'|\`(?:\\\\.|[^\`\\\\])*\`)|\\b(\\d[\\w.]*)|([A-Za-z_]\\w*)`, 'g');
+  const parts = [];
+  let at = 0;
+  for (const { 0: found, 1: note, 2: string, 3: number, index } of text.matchAll(pattern)) {
+    const kind = note ? 'comment' : string ? 'string' : number ? 'number' : WORDS.has(found) ? 'word' : '';
+    if (!kind) continue;
+    parts.push(text.slice(at, index), html`<span class=${`hl-${kind}`}>${found}</span>`);
+    at = index + found.length;
+  }
+  return [...parts, text.slice(at)];
+}

@@ -1,0 +1,231 @@
+// The store of one shown transcript: the loaded window of blocks and the state, as the server sends them.
+//
+// Changes are applied at once and told once per animation frame: `state`, `blocks` (blocks came or went), `block:KEY`.
+
+import { Emitter, load, save } from './base.js';
+import { Failure, get, readEvents, submit } from './connection.js';
+
+const PAUSES_MS = [200, 1000, 2000, 4000, 8000];
+const FOLDED = ['reasoning', 'summary', 'agent', 'process', 'command'];
+const TURN_OPS = ['Interrupt', 'SetMode', 'MoveToBackground'];
+
+export class Session extends Emitter {
+  blocks = [];
+  first = 0;
+  state = null;
+  link = 'connecting'; // then live, reconnecting, closed
+  problem = null;
+  folds = new Map();
+  texts = new Map(); // parsed Markdown by key, kept while a block is off the screen
+  answered = new Set();
+  #places = new Map();
+  #touched = new Set();
+  #frame = 0;
+  #aborter = new AbortController();
+  #wake = () => {};
+  #loading = null;
+
+  constructor(id, agent = '') {
+    super();
+    this.id = id;
+    this.agent = agent;
+  }
+
+  get path() {
+    return `sessions/${this.id}`;
+  }
+
+  get last() {
+    return this.first + this.blocks.length;
+  }
+
+  find(key) {
+    const at = this.#places.get(key);
+    return at === undefined ? null : this.blocks[at];
+  }
+
+  open() {
+    const wake = () => this.#wake();
+    addEventListener('online', wake, { signal: this.#aborter.signal });
+    document.addEventListener('visibilitychange', () => {
+      if (document.hidden && this.#frame) this.#flush();
+      wake();
+    }, { signal: this.#aborter.signal });
+    this.#follow();
+  }
+
+  close() {
+    this.#aborter.abort();
+    cancelAnimationFrame(this.#frame);
+  }
+
+  // --- the stream ---
+
+  async #follow() {
+    const { signal } = this.#aborter;
+    for (let round = 0; !signal.aborted; round++) {
+      try {
+        for await (const [name, data] of readEvents(`${this.path}/view`, { agent: this.agent }, signal)) {
+          if (signal.aborted) return;
+          if (name === 'start') this.#start(data);
+          else if (name === 'change' && !this.#change(data)) break;
+          else if (name === 'resync' || name === 'closed') break;
+          round = 0;
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error instanceof Failure && !error.isOffline && error.status < 500 && error.status !== 429) {
+          this.problem = error;
+          this.#setLink('closed');
+          return;
+        }
+      }
+      if (signal.aborted) return;
+      this.#setLink(this.state ? 'reconnecting' : 'connecting');
+      await this.#pause(PAUSES_MS[Math.min(round, PAUSES_MS.length - 1)] * (0.75 + Math.random() / 2));
+    }
+  }
+
+  #pause(ms) {
+    return new Promise((done) => {
+      const timer = setTimeout(done, ms);
+      this.#wake = () => {
+        clearTimeout(timer);
+        if (document.visibilityState === 'visible') done();
+        else setTimeout(done, ms);
+      };
+      this.#aborter.signal.addEventListener('abort', done);
+    });
+  }
+
+  #setLink(link) {
+    if (link === this.link) return;
+    this.link = link;
+    this.emit('link');
+  }
+
+  #start({ first, blocks, state }) {
+    const at = first - this.first;
+    const isSame = at > 0 && at < this.blocks.length && this.blocks[at].key === blocks[0]?.key;
+    this.blocks = isSame ? [...this.blocks.slice(0, at), ...blocks] : blocks;
+    if (!isSame) this.first = first;
+    this.state = state;
+    this.problem = null;
+    this.#index();
+    for (const block of blocks) this.#touched.add(`block:${block.key}`);
+    this.#touch('blocks', 'state');
+    this.#setLink('live');
+  }
+
+  // False if the change is about blocks before the loaded ones.
+  #change({ state, splice = [], blocks = [] }) {
+    if (state) {
+      this.state = { ...this.state, ...state };
+      this.#touch('state');
+    }
+    for (const [at, removed, added] of splice) {
+      if (at < this.first) return false;
+      const place = at - this.first;
+      if (place === this.blocks.length) {
+        added.forEach((block, number) => this.#places.set(block.key, place + number));
+        this.blocks.push(...added);
+      } else {
+        this.blocks.splice(place, removed, ...added);
+        this.#index();
+      }
+      for (const block of added) this.#touched.add(`block:${block.key}`);
+      this.#touch('blocks');
+    }
+    for (const { key, set, append } of blocks) {
+      const at = this.#places.get(key);
+      if (at === undefined) continue;
+      const block = { ...this.blocks[at], ...set };
+      for (const [name, more] of Object.entries(append ?? {})) block[name] = (block[name] ?? '') + more;
+      this.blocks[at] = block;
+      this.#touch(`block:${key}`);
+    }
+    return true;
+  }
+
+  #index() {
+    this.#places.clear();
+    this.blocks.forEach((block, at) => this.#places.set(block.key, at));
+  }
+
+  #touch(...names) {
+    for (const name of names) this.#touched.add(name);
+    // A hidden tab has no frames, but its title and notifications go on.
+    if (!this.#frame) this.#frame = document.hidden ? setTimeout(() => this.#flush(), 200) : requestAnimationFrame(() => this.#flush());
+  }
+
+  #flush() {
+    this.#frame = 0;
+    const touched = this.#touched;
+    this.#touched = new Set();
+    for (const name of touched) this.emit(name);
+    this.emit('flush');
+  }
+
+  // Loads the blocks before those that are loaded; false if there are none.
+  loadEarlier() {
+    if (this.first <= 0) return Promise.resolve(false);
+    this.#loading ??= get(`${this.path}/blocks`, { agent: this.agent, end: this.first, limit: 200 })
+      .then(({ first, blocks }) => {
+        if (first + blocks.length !== this.first) return false;
+        this.blocks = [...blocks, ...this.blocks];
+        this.first = first;
+        this.#index();
+        this.emit('blocks');
+        return true;
+      })
+      .finally(() => { this.#loading = null; });
+    return this.#loading;
+  }
+
+  // --- acting ---
+
+  submit(op, { turn } = {}) {
+    return submit(this.id, op, turn ?? (TURN_OPS.includes(op.type) ? this.state?.turn ?? '' : ''));
+  }
+
+  answer(answer) {
+    this.answered.add(answer.id);
+    return this.submit({ type: 'Answer', ...answer }).catch((error) => {
+      this.answered.delete(answer.id);
+      throw error;
+    });
+  }
+
+  // --- what stays in this browser ---
+
+  isFolded(block) {
+    return this.folds.get(block.key) ?? block.is_folded ?? FOLDED.includes(block.kind);
+  }
+
+  fold(key, isFolded) {
+    this.folds.set(key, isFolded);
+    this.emit(`block:${key}`);
+  }
+
+  foldAll(isFolded) {
+    for (const block of this.blocks) this.folds.set(block.key, isFolded);
+    for (const block of this.blocks) this.emit(`block:${block.key}`);
+  }
+
+  get draft() {
+    return load(`draft:${this.id}:${this.agent}`);
+  }
+
+  set draft(text) {
+    save(`draft:${this.id}:${this.agent}`, text);
+  }
+
+  get mode() {
+    return load(`mode:${this.id}`, 'edit_mode');
+  }
+
+  set mode(mode) {
+    save(`mode:${this.id}`, mode);
+    this.emit('mode');
+  }
+}
