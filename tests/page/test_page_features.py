@@ -33,7 +33,7 @@ def list_tasks(stage: Stage) -> list[SeenRequest]:
 @each_hand
 async def test_pair_ask_and_see_the_answer_arrive(hand: HandName, open_visit: OpenVisit, workspace: Path) -> None:
     gate = threading.Event()
-    text = "# Result\n\nIt is **bold** and `code`.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nprint(1)\n```\n\nThe end."
+    text = "# Result\n\nIt is **bold**.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nprint(1)\n```\n\nThe end."
     turns = [say(text, thinking="Hm, let me think.", chunk=8).hold(gate, after=12), say("Later.")]
     with ScriptedServer(play(turns)) as model:
         async with serve(model, workspace) as served, open_visit(served.url, hand) as visit:
