@@ -1,6 +1,5 @@
 """One browser for all tests of a worker; each test has a window of its own, which shares nothing with the others."""
 
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from playwright.async_api import Browser, async_playwright
 from odin.core.rights import Right
 from odin.testing import ScriptedServer, Turn, say
 from odin.testing.script import Player
-from tests.page.visit import CHROMIUM, HandName, Visit, launch_browser, visit
+from tests.page.visit import HandName, Visit, launch_browser, require_chromium, visit
 from tests.server.served import Served, serve
 
 HERE = Path(__file__).parent
@@ -29,8 +28,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
-    if not os.access(CHROMIUM, os.X_OK):
-        pytest.skip(f"There is no {CHROMIUM}: apt install chromium")
+    require_chromium()
     async with async_playwright() as playwright:
         browser = await launch_browser(playwright, tmp_path_factory.mktemp("browser"))
         yield browser

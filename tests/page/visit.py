@@ -1,11 +1,14 @@
 """The page in a real browser, as a user sees and operates it: by keyboard alone, or by touch on a telephone."""
 
+import json
+import os
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import pytest
 from playwright.async_api import Browser, BrowserContext, Locator, Page, Playwright, Request, expect
 
 from odin.core.rights import Right
@@ -23,6 +26,16 @@ HandName = Literal["keyboard", "touch"]
 Name = str | re.Pattern[str]
 
 expect.set_options(timeout=WAIT_MS)
+
+
+def require_chromium() -> None:
+    if not os.access(CHROMIUM, os.X_OK):
+        pytest.skip(f"There is no {CHROMIUM}: apt install chromium")
+
+
+async def use_token(window: "Visit", token: str) -> None:
+    """Let the browser have been paired before."""
+    await window.context.add_init_script(f"localStorage.setItem('odin:token:/', {json.dumps(token)})")
 
 
 async def launch_browser(playwright: Playwright, home: Path) -> Browser:
@@ -279,6 +292,3 @@ async def visit(
 def list_prompts(server: ScriptedServer) -> list[str]:
     """Return the last message of each request to the model that has tools, as text."""
     return [str(one.messages[-1]["content"]) for one in list(server.requests) if one.json.get("tools")]
-
-
-OpenBrowser = Callable[[], Browser]
