@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """The browser belongs to one event loop, so these tests share it."""
     for item in items:
-        if HERE in item.path.parents:
+        if HERE in item.path.parents and isinstance(item, pytest.Function) and iscoroutinefunction(item.obj):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
