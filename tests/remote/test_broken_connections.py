@@ -159,7 +159,9 @@ async def test_a_slow_reader_is_cut_off_and_costs_no_memory(workspace: Path) -> 
                 while b"event: resync" not in received:
                     received += await reader.read(65_536)
             writer.close()
-            assert (hosted.feed.cut_off, quick.count(Replied), len(quick.wrong)) == (1, len(script), 0)
+            # On a busy machine the other one may fall behind for a moment, too; it misses nothing then.
+            assert hosted.feed.cut_off >= 1
+            assert (quick.count(Replied), len(quick.wrong)) == (len(script), 0)
             again = Watcher(served.attach(session))
             await until(lambda: len(again.durable) == len(quick.durable))
             assert again.durable == quick.durable == served.read_log(session)

@@ -206,6 +206,17 @@ def test_an_end_marker_inside_a_paste_produces_no_keys() -> None:
     assert [type(event).__name__ for event in found] == ["Paste", "Key", "Paste"]
 
 
+@pytest.mark.parametrize("cut", range(3, 11))
+def test_the_late_rest_of_a_reply_of_the_terminal_is_no_answer(cut: int) -> None:
+    """The app asks again after `fg`, when a permission request may be open; `y` would allow it."""
+    parser, reply = ReplyParser(), "\x1b[?2026;2$y"
+    found = list(parser.feed(reply[:cut]))
+    if vars(parser)["_timeout_time"] is not None:
+        vars(parser)["_timeout_time"] = 0.0  # it has passed
+    found += [*parser.tick(), *parser.feed(reply[cut:])]
+    assert [type(event).__name__ for event in found] == ["TerminalSupportsSynchronizedOutput"]
+
+
 @pytest.mark.slow
 @given(
     st.lists(

@@ -43,9 +43,10 @@ class ProcessProfile(Struct, frozen=True):
     """What one process may reach.
 
     `scope` are the only paths it may write, of the project (None: all of it) or, for git and servers, at all. `visible`
-    are paths that it may read although they lie in a hidden folder. `confined`: without a sandbox it is not started.
-    `view`: what it writes there goes to a private view and not to the real files; `hidden` are resolved paths that it
-    cannot see in the view, or as `read`: a file is empty.
+    are paths that it may read although they lie in a hidden folder. `confined`: without a sandbox it is not started,
+    nor with one that cannot switch the network off. `sandboxed`: it was allowed for a sandbox, and is not started if
+    there is none any more. `view`: what it writes there goes to a private view and not to the real files; `hidden` are
+    resolved paths that it cannot see in the view, or as `read`: a file is empty.
     """
 
     name: ProfileName = "project"
@@ -53,6 +54,7 @@ class ProcessProfile(Struct, frozen=True):
     scope: tuple[str, ...] | None = None
     visible: tuple[str, ...] = ()
     confined: bool = False
+    sandboxed: bool = False
     view: bool = False
     hidden: tuple[str, ...] = ()
 

@@ -460,7 +460,8 @@ class CallExecutor:
         name = "read" if not writes or limits.read_only else "granted" if call.grants else "project"
         secrets = self._deps.list_secret_files() if call.decision.hides_secrets else ()
         hidden = tuple(path for path in secrets if not policy.may_read_secret(path))
-        profile = ProcessProfile(name, call.grants, scope, view=place == "view" and name != "read", hidden=hidden)
+        is_view, sandboxed = place == "view" and name != "read", call.decision.is_confined
+        profile = ProcessProfile(name, call.grants, scope, sandboxed=sandboxed, view=is_view, hidden=hidden)
         if call.tool.kind == "read":  # a search must not show these; other tools name their paths, which were evaluated
             found = policy.make_result_filter(call.tool.name, "read", call.target, mode)
             hides = hide_nothing if found.is_idle else found
@@ -643,9 +644,15 @@ def _replace_output(output: ToolOutput, effect: HookEffect) -> ToolOutput:
 def _allow(decision: Decision) -> Decision:
     """Return the decision to allow a call without asking, as a rule does. Where nothing is kept, nothing is."""
     after = "discard" if decision.after == "discard" else "apply"
-    return Decision("allow", runs_in=decision.runs_in, after=after)
+    return Decision("allow", runs_in=decision.runs_in, after=after, is_confined=decision.is_confined)
 
 
 def _keep_place(decision: Decision, earlier: Decision) -> Decision:
     """Return a decision with where the earlier one lets a command run."""
-    return replace(decision, runs_in=earlier.runs_in, after=earlier.after, hides_secrets=earlier.hides_secrets)
+    return replace(
+        decision,
+        runs_in=earlier.runs_in,
+        after=earlier.after,
+        is_confined=earlier.is_confined,
+        hides_secrets=earlier.hides_secrets,
+    )

@@ -208,7 +208,7 @@ class Settlement:
             now = self._evaluate_again(self._call)
             if now.action == "deny" or now.after == "discard":
                 return "deny"
-            return "allow" if now.after == "apply" and not reason else "ask"
+            return "allow" if now.action == "allow" and now.after == "apply" and not reason else "ask"
 
         answer = await self._request.ask_effects(
             texts, preview, reason, recheck, has_rules=not cut_off, turn=self._late_turn

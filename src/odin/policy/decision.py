@@ -19,8 +19,8 @@ class Decision(Struct, frozen=True):
     overruled by a rule, a hook or the user. `may_be_denied`: a deny rule may apply, so only the user can allow it.
 
     For a command, `runs_in` is where: in a view, where it can write nothing, or in the project itself. `after` is what
-    happens to what it writes in a view. `hides_secrets`: it cannot read files of the project that may contain secrets,
-    because nobody has approved it.
+    happens to what it writes in a view. `is_confined`: it would run in a sandbox, so without one the decision does not
+    hold. `hides_secrets`: it cannot read files of the project that may contain secrets, because nobody has approved it.
     """
 
     action: RuleAction
@@ -31,4 +31,5 @@ class Decision(Struct, frozen=True):
     may_be_denied: bool = False
     runs_in: RunsIn = "project"
     after: EffectsAction = "apply"
+    is_confined: bool = False
     hides_secrets: bool = False

@@ -354,7 +354,7 @@ class Policy:
             after = "apply"
         elif self.permission_mode == "acceptEdits":
             after = "edits"
-        return replace(decision, runs_in=runs_in, after=after)
+        return replace(decision, runs_in=runs_in, after=after, is_confined=call.is_confined)
 
     def _evaluate_in_session(self, call: PolicyCall) -> Decision:
         decision = (

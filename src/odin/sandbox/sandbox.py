@@ -313,7 +313,7 @@ class Sandbox:
         if problem := describe_problem(self._options, probe):
             raise SandboxUnavailable(0, problem)
         works = probe is None or probe.candidate.kind != "none"
-        if profile.needs_sandbox and not works:
+        if (profile.needs_sandbox or profile.sandboxed) and not works:
             raise SandboxUnavailable(0, "No sandbox works on this machine (`odin doctor` says why).")
         if profile.needs_sandbox and probe is not None and probe.leaks:
             raise SandboxUnavailable(0, "The sandbox of this machine cannot switch the network off.")
@@ -805,7 +805,7 @@ class Sandbox:
         A project must not be able to force a weaker sandbox by its files. A path to hide may have disappeared
         meanwhile, so creation is retried with a new layout. Raise SandboxSetupError if the machine cannot create it.
         """
-        self._error = ""
+        self._error = why = ""
         for _ in range(_MAX_TRIES):
             try:
                 layout = self._get_layout(use)
@@ -827,12 +827,13 @@ class Sandbox:
                 self._layouts.pop(use, None)
                 if not error.is_transient and not can_open(candidate, network=self._options.network, path=self._path):
                     raise
-                self._error = (
-                    f"The sandbox {candidate.kind} works on this machine but could not be created now: {error}. "
-                    'If this persists, set sandbox.backend to "landlock" or "off" in your user configuration.'
-                )
+                why = str(error)
                 if error.is_transient:
                     break
+        self._error = (
+            f"The sandbox {candidate.kind} works on this machine but could not be created now: {why}. "
+            'If this persists, set sandbox.backend to "landlock" or "off" in your user configuration.'
+        )
         return None
 
     def _try_candidates(self, use: SandboxUse) -> SandboxSupervisor | None:

@@ -14,7 +14,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
@@ -191,7 +191,6 @@ class Application:
             return
         if self._base and (scope["path"] + "/").startswith(f"{self._base}/"):
             scope["path"] = scope["path"].removeprefix(self._base)
-        scope["page_base"] = self._base
         scope["app"] = self  # so that a router raises the error of a missing route
         who, is_started = "", False
 
@@ -216,6 +215,9 @@ class Application:
                 who, right = self._access.identify(token, scope)
                 _check_version(scope)
                 scope["state"] |= {"identity": Identity(who, right, __version__, self._run), "token": token}
+            if not scope["path"]:  # the links of the page are relative to its folder
+                await RedirectResponse(f"{self._base}/", 308)(scope, receive, send_and_log)
+                return
             await self._router(scope, receive, send_and_log)
         except OdinError as error:
             await make_problem(error)(scope, receive, send_and_log)

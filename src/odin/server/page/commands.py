@@ -9,16 +9,18 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
-from odin.core.event_values import Mode
 from odin.core.op import Prompt, Redo
-from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand, find_slash_command
+from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command
 from odin.core.text import suggest_similar
 from odin.remote.connection import Connection
 from odin.remote.protocol import ENDPOINTS, ApiEndpoint, CommandAnswer, CommandRequest
 from odin.remote.sessions import RemoteSessions
-from odin.ui.plain.commands import PlainCommands
+from odin.ui.plain.commands import MODES, PlainCommands
+from odin.ui.slash_commands.actions import resolve_synonym
 from odin.ui.slash_commands.extensions import make_skill_prompt
 from odin.ui.slash_commands.sessions import parse_force, parse_rewind
 
@@ -51,34 +53,37 @@ class DirectConnection(Connection):
 
 async def run_command(perform: Perform, session: str, asked: CommandRequest, info: SessionInfo) -> CommandAnswer:
     """Run a slash command and return what it says and changes. Raise UsageError if the page has no such command."""
-    word, *rest = asked.line.strip().split(None, 1)
+    word, *words = asked.line.strip().split(None, 1)
     command = find_slash_command(word) if word.startswith("/") else None
     if command is None:
         names = (name for one in SLASH_COMMANDS for name in (one.name, *one.aliases))
         raise UsageError(
             f"Unknown command {word}.{suggest_similar(word[1:], names, '/{}')}", "/help lists the commands."
         )
-    out, mode = io.StringIO(), asked.mode
-    sessions = RemoteSessions(DirectConnection(perform), session)
-    commands = PlainCommands(sessions, info, mode, out, lambda: None)
-    out.truncate(0)
+    name, rest = resolve_synonym(command.name, "".join(words))
+    out, sessions = io.StringIO(), RemoteSessions(DirectConnection(perform), session)
+    commands = PlainCommands(sessions, info, asked.mode, out, lambda: None)
     commands.agent = asked.agent
-    _check(command, commands)
-    if command.name in ("undo", "redo") or (command.name == "rewind" and rest):
-        await _go_back(sessions.client, command.name, " ".join(rest).split())
-        return CommandAnswer("", mode=mode, agent=asked.agent)
-    if command.name == "use":
-        text = await make_skill_prompt(sessions.client, " ".join(rest))
-        return CommandAnswer("", prompt=Prompt(os.urandom(6).hex(), text, mode), mode=mode, agent=asked.agent)
-    draft = await commands.run(command.name, " ".join(rest))
-    now: Mode = commands.mode
+    answer = CommandAnswer("", mode=asked.mode, agent=asked.agent)
+    if name in MODES:
+        prompt = Prompt(os.urandom(6).hex(), rest, MODES[name], agent=asked.agent) if rest else None
+        return replace(answer, mode=MODES[name], prompt=prompt)
+    if name == "use":
+        text = await make_skill_prompt(sessions.client, rest)
+        return replace(answer, prompt=Prompt(os.urandom(6).hex(), text, asked.mode))
+    if name in ("undo", "redo") or (name == "rewind" and rest):
+        await _go_back(sessions.client, name, rest.split())
+        return answer
+    if name in (*NOT_FOR_PAGES, *_BY_THE_PAGE) or not commands.has_command(name):
+        raise UsageError(f"/{name} does not work here.", "/help lists the commands.")
+    draft = await commands.run(name, rest)
     opened = (await sessions.client.get_info()).session
     return CommandAnswer(
         out.getvalue(),
         session="" if opened == session else opened,
         draft=draft,
         prompt=commands.first_prompt,
-        mode=now,
+        mode=commands.mode,
         agent=commands.agent,
     )
 
@@ -91,10 +96,3 @@ async def _go_back(client: Client, name: str, words: list[str]) -> None:
         done = await client.submit(parse_rewind(words, (await client.snapshot()).prompts, name))
     if not done:
         raise UsageError(f"Nothing to {name}.")
-
-
-def _check(command: SlashCommand, commands: PlainCommands) -> None:
-    if command.name in (*NOT_FOR_PAGES, *_BY_THE_PAGE) or not (
-        command.name == "use" or commands.has_command(command.name)
-    ):
-        raise UsageError(f"/{command.name} does not work here.", "/help lists the commands.")

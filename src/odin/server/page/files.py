@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 STATIC = Path(__file__).parent / "static"
 
@@ -67,8 +67,6 @@ def is_page_file(path: str) -> bool:
 
 async def send_page_file(request: Request) -> Response:
     path = request.scope["path"]
-    if not path:  # below the path of a proxy; the links of the page are relative to its folder
-        return RedirectResponse(f"{request.scope['page_base']}/", 308, PAGE_HEADERS)
     file = _list_files()[path.removeprefix("/page/").removeprefix("/") or "index.html"]
     headers = {**PAGE_HEADERS, "etag": file.tag, "vary": "accept-encoding"}
     if request.headers.get("if-none-match") == file.tag:

@@ -1,7 +1,8 @@
-"""Terminal input: bracketed pastes, the reply to the background query, Alt keys, and type-ahead.
+"""Terminal input: bracketed pastes, replies of the terminal, Alt keys, and type-ahead.
 
 These are taken out of the input before Textual parses it. Textual would parse a paste character by character, and
-read the background reply, which is requested after the first frame, as key presses.
+read the background reply, which is requested after the first frame, as key presses. It would also read as key presses
+the reply to a query of a mode whose rest comes late: the last of them is `y`.
 """
 
 import os
@@ -84,6 +85,9 @@ _BACKGROUND_REPLY = re.compile(
 )
 _REPLY_START = re.compile("\x1b\\](?:1(?:1(?:;[rgb:0-9a-fA-F/]{0,18}\x1b?)?)?)?\\Z")
 
+_MODE_REPLY_START = re.compile("\x1b\\[\\?[0-9;]{0,12}\\$?\\Z")
+"""No key sends this, so it can wait for the rest."""
+
 _ALT_KEY = re.compile("\x1b([\rac-eg-zA-NQ-WYZ0-9_.,<>/?=+*-])")
 """Other characters after Esc start longer sequences or are known to Textual, like Alt+B and Alt+F."""
 
@@ -133,6 +137,7 @@ class ReplyParser(XTermParser):
     def __init__(self, debug: bool = False) -> None:
         super().__init__(debug)
         self._pastes = PasteParser()
+        self._partial = ""
 
     def feed(self, data: str) -> Iterable[Message]:
         if not data:
@@ -146,6 +151,9 @@ class ReplyParser(XTermParser):
     def _feed_keys(self, data: str) -> Iterable[Message]:
         rest, replies = BACKGROUND_QUERY.extract(data)
         yield from (BackgroundReported(light) for light in replies)
+        rest, self._partial = self._partial + rest, ""
+        if start := _MODE_REPLY_START.search(rest):
+            rest, self._partial = rest[: start.start()], start[0]
         if rest:
             yield from super().feed(with_alt(rest))
 

@@ -1,6 +1,6 @@
 // What every module uses: the template function, the hooks, and how times, counts and foreign text are shown.
 
-import { useEffect, useReducer, useRef, useState } from './vendor/hooks.js';
+import { useEffect, useReducer, useState } from './vendor/hooks.js';
 import { html } from './template.js';
 
 export * from './vendor/hooks.js';
@@ -50,7 +50,7 @@ export function useLoaded(load, deps) {
   return [...found, again];
 }
 
-export function useNow(isOn = true) {
+function useNow(isOn = true) {
   const [, tick] = useReducer((count) => count + 1, 0);
   useEffect(() => {
     if (!isOn) return undefined;
@@ -58,12 +58,6 @@ export function useNow(isOn = true) {
     return () => clearInterval(timer);
   }, [isOn]);
   return Date.now() / 1000;
-}
-
-export function useLatest(value) {
-  const ref = useRef(value);
-  ref.current = value;
-  return ref;
 }
 
 export const useMedia = (query) => {
@@ -115,7 +109,7 @@ export function seconds(whole) {
 }
 
 export const duration = (s) => (s < 10 ? `${s.toFixed(1)} s` : seconds(s));
-export const elapsed = (since, now) => (since && now - since >= 1 ? seconds(now - since) : '');
+const elapsed = (since, now) => (since && now - since >= 1 ? seconds(now - since) : '');
 
 export function age(since) {
   const s = Date.now() / 1000 - since;

@@ -1,7 +1,7 @@
 // The blocks of a conversation, one component for each kind, with the marks and words of the terminal app.
 
 import {
-  count, duration, Elapsed, html, join, modelName, plural, seconds, usd, useEffect, useEvents, useState,
+  count, duration, Elapsed, html, join, modelName, plural, seconds, usd, useEffect, useErrorBoundary, useEvents, useState,
 } from './base.js';
 import { getBlob } from './connection.js';
 import { Diff } from './diff.js';
@@ -13,9 +13,11 @@ const STATE_MARKS = { writing: '·', queued: '○', asking: '?', running: '◐',
 
 export function Block({ session, keyName }) {
   useEvents(session, `block:${keyName}`);
+  const [error] = useErrorBoundary((problem) => console.error(problem));
   const block = session.find(keyName);
   if (!block) return null;
-  const Kind = KINDS[block.kind] ?? NoticeBlock;
+  // One block that cannot be shown must not take the others with it.
+  const Kind = error ? () => 'This cannot be shown.' : KINDS[block.kind] ?? NoticeBlock;
   const label = describeBlock(block);
   return html`<article class=${`block ${block.kind}`} data-block=${block.kind} data-key=${block.key} data-state=${block.state ?? block.level}
     tabindex="-1" aria-label=${label}><${Kind} block=${block} session=${session} /></article>`;
@@ -51,7 +53,7 @@ export function Output({ text, isWhole = false, fromEnd = false, lines = SHORT_L
   return fromEnd ? [more, shown] : [shown, more];
 }
 
-export const Tail = ({ lines }) => (lines?.length ? html`<pre class="output tail">${lines.join('\n')}</pre>` : null);
+const Tail = ({ lines }) => (lines?.length ? html`<pre class="output tail">${lines.join('\n')}</pre>` : null);
 
 function BlockImage({ session, block, index, image }) {
   const [url, setUrl] = useState('');

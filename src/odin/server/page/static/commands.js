@@ -226,7 +226,7 @@ async function showPermissions(screen) {
 
 const THEMES = { auto: 'as the system', light: 'light', dark: 'dark' };
 
-export function setTheme(theme) {
+function setTheme(theme) {
   save('theme', theme === 'auto' ? '' : theme);
   if (theme === 'auto') delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;

@@ -233,7 +233,10 @@ export function Composer({ screen, controls }) {
         return;
       }
     }
-    if ((key === 'Enter' && isCtrl) || (isCtrl && key === 's')) {
+    if (key === 'Tab' && !event.shiftKey && !isCtrl && state?.interactions.length) {
+      stop();
+      document.querySelector('.interaction').focus();
+    } else if ((key === 'Enter' && isCtrl) || (isCtrl && key === 's')) {
       stop();
       send(true);
     } else if ((key === 'Enter' && event.altKey) || (isCtrl && key === 'j')) {
@@ -282,7 +285,7 @@ export function Composer({ screen, controls }) {
       onInput=${onInput} onKeyDown=${onKeyDown} onPaste=${onPaste} onBlur=${() => setTimeout(() => setPopup(null), 150)}></textarea>
     <div class="composer-bar">
       <button class="icon" aria-label="Add an image" onClick=${() => files.current.click()}>+</button>
-      ${isTouch ? html`<button class="icon camera" aria-label="Take a photo" onClick=${() => camera.current.click()}>◉</button>` : null}
+      ${isTouch && !text ? html`<button class="icon camera" aria-label="Take a photo" onClick=${() => camera.current.click()}>◉</button>` : null}
       <button class="chip mode" aria-label=${`Mode: ${mode}`} title="What Odin may do (F2)" onClick=${cycleMode}>${mode}</button>
       ${!session.agent && screen.can('approve') && state ? html`<button class="chip" aria-label=${`Role: ${state.role || 'builder'}`} title="Who works (Alt+R)" onClick=${() => screen.run('/role')}>${state.role || 'builder'}</button>` : null}
       <span class="hint">${hint}</span>
@@ -291,8 +294,8 @@ export function Composer({ screen, controls }) {
       ${isWorking && text.trim() && !edited ? html`<button class="wide-button" onClick=${() => send(true)}>Steer</button>` : null}
       <button class="primary send" disabled=${!text.trim() && !images.length} aria-label=${edited ? 'Save the queued prompt' : isWorking ? 'Queue the prompt' : 'Send the prompt'}>${edited ? 'Save' : isWorking ? 'Queue' : 'Send'}</button>
     </div>
-    <input ref=${files} type="file" class="unseen" tabindex="-1" accept="image/*" multiple aria-label="Images" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
-    <input ref=${camera} type="file" class="unseen" tabindex="-1" accept="image/*" capture="environment" aria-label="Photo" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
+    <input ref=${files} type="file" hidden accept="image/*" multiple aria-label="Images" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
+    <input ref=${camera} type="file" hidden accept="image/*" capture="environment" aria-label="Photo" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
     ${isDropping ? html`<div class="dropping" aria-hidden="true">Drop images here</div>` : null}
     <div class="unseen" role="status">${popup ? `${popup.items.length} suggestions` : ''}</div>
   </form>`;

@@ -85,7 +85,7 @@ export function Diff({ text, whole = false, showPaths = false, reveal = (one) =>
     return rows.length ? html`<${DiffFile} key=${file.path} file=${file} rows=${rows} reveal=${reveal} isNamed=${showPaths || files.length > 1} />` : null;
   });
   const hidden = total - SHORT;
-  return html`<div class="diff">${shown}${
+  return html`<div class=${total > 300 ? 'diff long' : 'diff'}>${shown}${
     room < 0 ? html`<button class="more" onClick=${() => setWhole(true)}>… ${plural(hidden, 'more line')}</button>` : null}</div>`;
 }
 

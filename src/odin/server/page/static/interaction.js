@@ -2,7 +2,7 @@
 
 import { escapeHidden, html, isAllVisible, plural, randomId, revealSpaces, useEffect, useRef, useState } from './base.js';
 import { describe, post, submit } from './connection.js';
-import { toast, toastError } from './dialogs.js';
+import { hasDialog, toast, toastError } from './dialogs.js';
 import { Diff, makeDiff } from './diff.js';
 import { MarkdownText } from './markdown.js';
 
@@ -33,11 +33,18 @@ export function InteractionView({ screen, ask: original, total }) {
   const choices = ask.choices.filter(({ asks }) => asks !== 'rule' || offeredRules(ask).length);
   const argsField = may && ask.form?.find(({ name }) => name === 'args');
 
-  // What somebody types for the prompt must not answer: the keys go to the request only when nobody is typing.
+  // What somebody types for the prompt must not answer: the request gets the keys once the prompt is empty and at rest.
   useEffect(() => {
-    const active = document.activeElement;
-    if (may && !screen.composer.current?.isInUse && !(active?.matches('input, textarea') && active.value)) panel.current?.focus({ preventScroll: true });
-    return () => { if (panel.current?.contains(document.activeElement)) setTimeout(screen.write); };
+    const timer = setInterval(() => {
+      const active = document.activeElement;
+      if (!may || screen.composer.current?.isInUse || hasDialog()) return;
+      if (active === document.body || active?.closest('.composer, .transcript')) panel.current.focus({ preventScroll: true });
+      clearInterval(timer);
+    }, 250);
+    return () => {
+      clearInterval(timer);
+      if (panel.current?.contains(document.activeElement)) setTimeout(screen.write);
+    };
   }, []);
 
   useEffect(() => { body.current.scrollTop = 0; }, [step.name]);
@@ -129,8 +136,8 @@ export function InteractionView({ screen, ask: original, total }) {
       ${ask.task ? html`<p class="dim">${escapeHidden(ask.task)}</p>` : null}
       ${isForm ? (may ? html`<${Form} fields=${ask.form.filter(({ name }) => name === 'answers')} give=${give} isBusy=${isBusy} hasCancel=${Boolean(find('cancel'))} />` : html`<${Questions} ask=${ask} />`)
         : step.name === 'plan' ? html`<textarea class="plan-edit" aria-label="Plan" rows="14" value=${step.plan} data-focus onInput=${(event) => setStep({ ...step, plan: event.target.value })} ref=${focusFirst}></textarea>`
+        : step.name === 'edit' ? html`<${ArgumentEditor} args=${facts.args} save=${(args) => { setAsk(replaceArguments(original, args)); back(); }} back=${back} />`
         : html`<${Details} ...${{ ask, required, isAll }} plan=${step.plan} />`}
-      ${step.name === 'edit' ? html`<${ArgumentEditor} args=${facts.args} save=${(args) => { setAsk(replaceArguments(original, args)); back(); }} back=${back} />` : null}
     </div>
     ${isForm ? null : html`<div class="danger-line">
       ${ask.danger ? html`<span class="danger-tag" data-danger=${ask.danger}>${DANGER_WORDS[ask.danger] ?? ask.danger}</span>` : null}
@@ -307,7 +314,7 @@ async function carryOut(screen, plan, role) {
 // --- forms ---
 
 // Questions and what an MCP server asks for: options, own words, numbers, with their limits.
-export function Form({ fields, give, isBusy, hasCancel }) {
+function Form({ fields, give, isBusy, hasCancel }) {
   const [picked, setPicked] = useState(() => fields.map(() => []));
   const [own, setOwn] = useState(() => fields.map(({ value }) => (value === null || value === undefined ? '' : String(value))));
   const [problems, setProblems] = useState({});
@@ -359,13 +366,13 @@ function Field({ field, at, picked, own, problem, toggle, write }) {
   </fieldset>`;
 }
 
-function describeLimits({ minimum, maximum, multiple, type, options = [] }) {
+function describeLimits({ minimum, maximum, multiple, type = 'text', options = [] }) {
   const unit = multiple ? 'options' : type === 'text' && !options.length ? 'characters' : '';
   const words = [minimum > 0 || (minimum !== null && minimum !== undefined && !unit) ? `at least ${minimum}` : '', maximum !== null && maximum !== undefined ? `at most ${maximum}` : ''].filter(Boolean).join(', ');
   return words ? `${words[0].toUpperCase()}${words.slice(1)}${unit ? ` ${unit}` : ''}.` : '';
 }
 
-export function findProblem(field, words) {
+function findProblem(field, words) {
   const labels = (field.options ?? []).map(({ label }) => label);
   const limit = (number, verb, unit) => {
     const say = (word, most) => `${verb} ${word} ${unit ? plural(Math.trunc(most), unit) : most}.`;

@@ -4,7 +4,7 @@ import { html, load, render, save, useEffect, useEvents, useMedia, useMemo, useR
 import { access, describe, get, getToken, setToken } from './connection.js';
 import { handleKey, openSettings, runLine } from './commands.js';
 import { Composer } from './composer.js';
-import { closeDialogs, Dialogs, hasDialog, toast, toastError, Toasts } from './dialogs.js';
+import { closeDialogs, Dialogs, toast, toastError, Toasts } from './dialogs.js';
 import { InteractionView } from './interaction.js';
 import { ActivityLine, Drawer, Queue, SidePanel, StatusLine, TodoPanel } from './panels.js';
 import { Pairing, readCode } from './pairing.js';
@@ -79,7 +79,6 @@ function SessionScreen({ app, id, agent }) {
   const transcript = useRef(null);
   const composer = useRef(null);
   useEffect(() => { session.open(); return () => session.close(); }, [session]);
-  useEffect(() => { globalThis.odin = { session }; }, [session]);
 
   const screen = useMemo(() => ({
     ...app,
@@ -110,7 +109,7 @@ function SessionScreen({ app, id, agent }) {
   transcript.write = screen.write;
 
   useEffect(() => {
-    const onKey = (event) => !hasDialog() && handleKey(screen, event);
+    const onKey = (event) => !document.querySelector('dialog[open]') && handleKey(screen, event);
     addEventListener('keydown', onKey);
     return () => removeEventListener('keydown', onKey);
   }, [screen]);
@@ -121,7 +120,7 @@ function SessionScreen({ app, id, agent }) {
   const { state } = session;
   if (session.problem) {
     return html`<main class="splash" aria-labelledby="problem"><h1 id="problem">This session cannot be shown</h1>
-      <p role="alert">${describe(session.problem)}</p><p><a class="button" href="#/">All sessions</a></p></main>`;
+      <p role="alert">${describe(session.problem)}</p><p class="buttons"><button onClick=${() => location.reload()}>Try again</button><a class="button" href="#/">All sessions</a></p></main>`;
   }
   const asked = state?.interactions ?? [];
   return html`<div class="screen" data-panel=${isDocked && hasPanel ? 'docked' : ''}>

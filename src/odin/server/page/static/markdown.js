@@ -1,10 +1,10 @@
 // Markdown as vnodes. What has been parsed stays parsed: while an answer grows, only its tail is parsed again.
 
-import { Component, Fragment, html, useState } from './base.js';
+import { Component, html, useState } from './base.js';
 import { FENCE, parseBlocks, parseInline } from './parser.js';
 
 const PIECE = 8_000; // characters that are parsed at once
-const GROUP = 40; // finished blocks that are rendered together
+const GROUP = 25; // finished blocks that are rendered together
 
 // The blocks of a growing text: `done` will not change any more, `open` may.
 export class Markdown {
@@ -97,7 +97,7 @@ export function MarkdownText({ text, live = false, parsed }) {
   for (let at = 0; at < markdown.done.length; at += GROUP) {
     groups.push(html`<${Finished} key=${at} blocks=${markdown.done.slice(at, at + GROUP)} />`);
   }
-  return html`<div class="markdown" dir="auto">${groups}<${Fragment} key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}<//></div>`;
+  return html`<div class=${groups.length > 2 ? 'markdown long' : 'markdown'} dir="auto">${groups}<div class="group" key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}</div></div>`;
 }
 
 class Finished extends Component {
@@ -106,7 +106,7 @@ class Finished extends Component {
   }
 
   render({ blocks }) {
-    return blocks.map(renderBlock);
+    return html`<div class="group">${blocks.map(renderBlock)}</div>`;
   }
 }
 
@@ -132,7 +132,7 @@ function renderItem({ blocks, isDone }) {
 
 function renderTable({ header, align, rows }) {
   const cell = (tag) => (text, at) => html`<${tag} dir="auto" data-align=${align[at]} scope=${tag === 'th' ? 'col' : undefined}>${renderInline(text)}<//>`;
-  return html`<div class="table" role="region" aria-label="Table" tabindex="0"><table>
+  return html`<div class="table" role="group" aria-label="Table" tabindex="0"><table>
     <thead><tr>${header.map(cell('th'))}</tr></thead>
     <tbody>${rows.map((row) => html`<tr>${row.map(cell('td'))}</tr>`)}</tbody>
   </table></div>`;
@@ -187,9 +187,9 @@ function CodeBlock({ text, lang, isLive }) {
     setTimeout(() => setCopied(false), 1500);
   });
   const name = lang.split(/[\s,{]/)[0];
-  return html`<div class="code">
+  return html`<div class=${text.length > CHUNK * 4 ? 'code long' : 'code'}>
     <div class="code-head"><span dir="auto">${name}</span><button class="small" onClick=${copy}>${isCopied ? 'Copied' : 'Copy'}</button></div>
-    <pre tabindex="0" aria-label=${name ? `Code, ${name}` : 'Code'} role="region">${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} isColored=${isColored} />`)}</pre>
+    <pre tabindex="0" aria-label=${name ? `Code, ${name}` : "Code"} role="group">${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} isColored=${isColored} />`)}</pre>
   </div>`;
 }
 

@@ -10,7 +10,7 @@ export function readCode(text) {
   return found ? `${found[1]}-${found[2]}`.toUpperCase() : '';
 }
 
-export function nameBrowser() {
+function nameBrowser() {
   const agent = navigator.userAgent;
   const browser = [['Edg', 'Edge'], ['OPR', 'Opera'], ['SamsungBrowser', 'Samsung Internet'], ['Firefox', 'Firefox'], ['FxiOS', 'Firefox'], ['CriOS', 'Chrome'],
     ['Chrome', 'Chrome'], ['Safari', 'Safari']].find(([mark]) => agent.includes(mark))?.[1] ?? 'Browser';

@@ -64,7 +64,7 @@ export function StatusLine({ screen }) {
   return html`<div class="status-line" role="group" aria-label="Status">${parts.map(([text, name, tone]) => html`<span key=${name} class=${tone} data-part=${name} dir="auto">${text}</span>`)}</div>`;
 }
 
-export const totalTokens = (usage) => (usage ? (usage.input ?? 0) + (usage.output ?? 0) + (usage.cache_read ?? 0) + (usage.cache_write ?? 0) : 0);
+const totalTokens = (usage) => (usage ? (usage.input ?? 0) + (usage.output ?? 0) + (usage.cache_read ?? 0) + (usage.cache_write ?? 0) : 0);
 
 // --- the queue ---
 

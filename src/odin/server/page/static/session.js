@@ -6,6 +6,7 @@ import { Emitter, load, save } from './base.js';
 import { Failure, get, readEvents, submit } from './connection.js';
 
 const PAUSES_MS = [200, 1000, 2000, 4000, 8000];
+const CLOSED_MS = 3000;
 const FOLDED = ['reasoning', 'summary', 'agent', 'process', 'command'];
 const TURN_OPS = ['Interrupt', 'SetMode', 'MoveToBackground'];
 
@@ -64,12 +65,14 @@ export class Session extends Emitter {
   async #follow() {
     const { signal } = this.#aborter;
     for (let round = 0; !signal.aborted; round++) {
+      let wasClosed = false;
       try {
         for await (const [name, data] of readEvents(`${this.path}/view`, { agent: this.agent }, signal)) {
           if (signal.aborted) return;
           if (name === 'start') this.#start(data);
           else if (name === 'change' && !this.#change(data)) break;
-          else if (name === 'resync' || name === 'closed') break;
+          else if (name === 'resync') break;
+          else if (name === 'closed') wasClosed = true;
           round = 0;
         }
       } catch (error) {
@@ -82,7 +85,8 @@ export class Session extends Emitter {
       }
       if (signal.aborted) return;
       this.#setLink(this.state ? 'reconnecting' : 'connecting');
-      await this.#pause(PAUSES_MS[Math.min(round, PAUSES_MS.length - 1)] * (0.75 + Math.random() / 2));
+      const pause = wasClosed ? CLOSED_MS : PAUSES_MS[Math.min(round, PAUSES_MS.length - 1)];
+      await this.#pause(pause * (0.75 + Math.random() / 2));
     }
   }
 
@@ -163,6 +167,7 @@ export class Session extends Emitter {
     const touched = this.#touched;
     this.#touched = new Set();
     for (const name of touched) this.emit(name);
+    if ([...touched].some((name) => name.startsWith('block'))) this.emit('content');
     this.emit('flush');
   }
 

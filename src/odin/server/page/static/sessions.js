@@ -82,7 +82,7 @@ export function SessionList({ app }) {
         ${!sessions ? html`<${Waiting} error=${error} />` : null}
         ${error && sessions ? html`<p class="remark warn" role="status">${describe(error)}</p>` : null}
         <ul class="rows-list" aria-label="Sessions">${shown.map((one) => html`<${Row} key=${one.id} session=${one} isHere=${isWide && one.id === previewed} folders=${folders} onFocus=${() => setChosen(one.id)} actOn=${app.can('prompt') ? actOn : null} />`)}</ul>
-        ${others.length ? html`<h2 class="group">In the conversations</h2><ul class="rows-list" aria-label="Found in conversations">${others.map(({ session, where, snippet }) => html`
+        ${others.length ? html`<h2 class="found-head">In the conversations</h2><ul class="rows-list" aria-label="Found in conversations">${others.map(({ session, where, snippet }) => html`
           <${Row} key=${session.id} session=${session} found=${`${where}: ${snippet}`} isHere=${isWide && session.id === previewed} folders=${folders} onFocus=${() => setChosen(session.id)} actOn=${app.can('prompt') ? actOn : null} />`)}</ul>` : null}
         ${sessions && !shown.length && !others.length ? html`<${Empty}>${words ? (found ? 'Nothing found.' : 'Searching…') : 'No sessions yet.'}<//>` : null}
         ${sessions?.some(({ headless }) => headless) ? html`<button class="more" onClick=${() => setAll(!isAll)}>${isAll ? 'Hide sessions of programs' : 'Also show sessions of programs'}</button>` : null}
@@ -129,7 +129,7 @@ function Preview({ session, via, open }) {
 
 // --- what can be done with a session ---
 
-export const manageSession = (app, session, done) => pickAction(nameOf(session), [
+const manageSession = (app, session, done) => pickAction(nameOf(session), [
   ['Open', () => { location.hash = `#/s/${session.id}`; }],
   ['Rename', () => rename(session, done), 'F2'],
   ['Continue in a copy', () => copy(session, done), 'F5'],
@@ -171,7 +171,7 @@ export async function exportSession(session) {
   }
 }
 
-export function download(name, blob) {
+function download(name, blob) {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(blob);
   link.download = name;

@@ -104,15 +104,15 @@ export function Transcript({ session, controls, onEdit }) {
   };
 
   useEffect(() => {
-    // After any change of a size, also of a late image: the end stays in view, or something new is below.
+    // After any change of a size, also of a late image, the end stays in view.
     const observer = new ResizeObserver(() => {
       if (!view.current) return;
       if (at.isStuck) view.current.scrollTop = view.current.scrollHeight;
-      else if (at.end === null) setNew(true);
     });
     observer.observe(content.current);
     observer.observe(view.current);
-    return () => observer.disconnect();
+    const off = session.on('content', () => setNew(!at.isStuck));
+    return () => { observer.disconnect(); off(); };
   }, [session]);
 
   const onScroll = () => {

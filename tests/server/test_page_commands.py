@@ -1,0 +1,74 @@
+"""Slash commands of the page: what they say and change, in the name and with the right of the client."""
+
+from pathlib import Path
+from typing import Any
+
+from odin.core.op import Prompt
+from odin.core.rights import Right
+from odin.testing import ScriptedServer, call, say
+from tests.server.served import Served, serve
+
+
+async def run(served: Served, right: Right, session: str, line: str, **more: str) -> tuple[int, dict[str, Any]]:
+    got = await served.ask(right, "POST", f"/sessions/{session}/command", {"line": line, **more})
+    return got.status_code, got.json()
+
+
+async def test_commands_answer_change_and_switch(workspace: Path) -> None:
+    written = call("Write", {"file_path": str(workspace / "new.txt"), "content": "x\n"}, id="c1")
+    with ScriptedServer([written, say("Written.")]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            await run(served, "approve", session, "/permissions acceptEdits")
+            assert (await served.submit("prompt", session, Prompt("p1", "write it"))).json()["done"]
+            await served.wait_until(session)
+            assert (workspace / "new.txt").exists()
+            status, answer = await run(served, "view", session, "/usage")
+            assert status == 200 and "claude" in answer["text"] and answer["session"] == ""
+            assert (await run(served, "view", session, "/rules"))[0] == 200
+            assert (await run(served, "prompt", session, "/rename Shop"))[0] == 200
+            assert (await served.ask("view", "GET", f"/sessions/{session}/snapshot")).json()["title"] == "Shop"
+            assert (await run(served, "prompt", session, "/switch mode to plan"))[1]["mode"] == "plan_mode"
+            planned = (await run(served, "prompt", session, "/plan the shop"))[1]
+            assert (planned["mode"], planned["prompt"]["text"]) == ("plan_mode", "the shop")
+            assert "no skill 'hello'" in (await run(served, "prompt", session, "/use hello now"))[1]["error"]
+            forked = (await run(served, "prompt", session, "/fork 1"))[1]
+            assert (forked["draft"], forked["session"] not in ("", session)) == ("write it", True)
+            assert (await run(served, "prompt", session, "/undo"))[0] == 200
+            assert not (workspace / "new.txt").exists()
+            assert (await run(served, "prompt", session, "/redo"))[0] == 200
+            assert (workspace / "new.txt").exists()
+
+
+async def test_a_command_needs_the_right_of_what_it_does(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            other = await served.open()
+            refused: tuple[tuple[Right, str], ...] = (
+                ("view", "/rename x"), ("view", "/undo"), ("view", "/fork"), ("view", "/new"), ("view", "/compact"),
+                ("prompt", "/yolo on"), ("prompt", "/rules add Bash"), ("prompt", "/permissions acceptEdits"),
+                ("prompt", "/memory add x"), ("prompt", "/budget 5"), ("prompt", "/role planner"),
+                ("prompt", f"/delete {other}"), ("prompt", "/mcp disable x"),
+            )  # fmt: skip
+            for right, line in refused:
+                status, answer = await run(served, right, session, line)
+                told = answer.get("error", answer)
+                assert status in (400, 403) and (status == 403 or "right to" not in str(told)), (right, line, answer)
+            rules = (await served.ask("view", "GET", f"/sessions/{session}/rules")).json()
+            shot = (await served.ask("view", "GET", f"/sessions/{session}/snapshot")).json()
+            assert (rules, shot["permission_mode"], shot["title"], shot["role"]) == ([], "default", "", "builder")
+
+
+async def test_commands_that_are_not_for_pages(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            for line in ("/editor", "/mouse off", "/export /tmp/x.md", "/setup", "/transcript", "/copy"):
+                status, answer = await run(served, "approve", session, line)
+                assert status == 400 and "does not work here" in answer["error"], line
+            status, answer = await run(served, "approve", session, "/usgae")
+            assert status == 400 and "/usage" in answer["error"]
+            assert (await run(served, "approve", session, " "))[0] == 400
+            got = await served.ask("view", "GET", f"/sessions/{session}/complete?line=/mo&column=3")
+            assert got.json()["items"][0]["label"] == "/model" and "/mouse" not in got.text

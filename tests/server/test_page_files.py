@@ -1,0 +1,54 @@
+"""The files of the page: public, compressed, and with a policy that lets them load nothing else."""
+
+import gzip
+import re
+from pathlib import Path
+
+from odin.server.page.files import STATIC
+from odin.testing import ScriptedServer
+from tests.server.served import serve
+
+BUDGET = 200_000
+
+
+def test_the_page_is_small():
+    loaded = [path for path in STATIC.rglob("*") if path.is_file() and not path.name.startswith("LICENSE")]
+    assert sum(path.stat().st_size for path in loaded) < BUDGET
+
+
+def test_every_file_of_others_has_its_licence():
+    vendored = {path.stem for path in (STATIC / "vendor").glob("*.js")}
+    licences = {path.name for path in (STATIC / "vendor").glob("LICENSE*")}
+    assert vendored and licences
+
+
+async def test_files_are_public_and_can_load_nothing_else(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            page = await served.ask("", "GET", "/")
+            assert page.headers["content-type"].startswith("text/html")
+            linked = re.findall(r'(?:src|href)="(page/[^"]+)"', page.text)
+            assert linked and not re.search(r"https?://|<script>|\sstyle=|\son\w+=", page.text)
+            for path in ("", *linked):
+                got = await served.ask("", "GET", f"/{path}")
+                policy = got.headers["content-security-policy"]
+                assert got.status_code == 200 and "default-src 'none'" in policy and "unsafe" not in policy, path
+                again = await served.ask("", "GET", f"/{path}", headers={"if-none-match": got.headers["etag"]})
+                assert (again.status_code, again.content) == (304, b""), path
+            plain = await served.ask("", "GET", "/page/main.js", headers={"accept-encoding": "identity"})
+            packed = await served.send_raw(
+                f"GET /page/main.js HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+                "Accept-Encoding: gzip\r\nConnection: close\r\n\r\n".encode()
+            )
+            head, _, body = packed.partition(b"\r\n\r\n")
+            assert b"content-encoding: gzip" in head and gzip.decompress(body) == plain.content
+
+
+async def test_a_page_below_a_path_has_a_folder(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            served.application._base = "/odin"
+            got = await served.ask("", "GET", "/odin", follow_redirects=False)
+            assert (got.status_code, got.headers["location"]) == (308, "/odin/")
+            assert (await served.ask("", "GET", "/odin/")).text.startswith("<!doctype html>")
+            assert (await served.ask("", "GET", "/odin/page/main.js")).status_code == 200
