@@ -105,7 +105,8 @@ async def test_the_page_works_below_a_base_path(open_visit: OpenVisit, workspace
             url = f"http://127.0.0.1:{port}/tools/odin"
             async with open_visit(url) as visit:
                 answer = await visit.page.goto(url)  # without a slash at the end
-                    assert answer is not None and answer.status == 200 and visit.page.url.startswith(f"{url}/")
+                assert answer is not None and answer.status == 200, answer
+                assert visit.page.url.startswith(f"{url}/")
                 visit.requests.remove(url)
                 await visit.pair(store)
                 await visit.press("New session")

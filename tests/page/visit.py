@@ -163,7 +163,9 @@ class Visit:
         self.problems: list[str] = []
         context.on("request", self._note_request)
         context.on("console", lambda message: self._note(message.type, message.text))
-        context.on("weberror", lambda error: self.problems.append(f"uncaught: {error.error}"))
+        context.on(
+            "weberror", lambda error: self.problems.append(f"uncaught: {getattr(error.error, 'stack', error.error)}")
+        )
         context.on("dialog", lambda dialog: self.problems.append(f"dialog: {dialog.message}"))
 
     def _note_request(self, request: Request) -> None:

@@ -22,7 +22,7 @@ from odin.ui.transcript.words import ShownFolders
 from tests.monkey.log_checks import LoopErrors
 from tests.monkey.random_model import RandomModel
 from tests.monkey.random_user import RandomUser
-from tests.monkey.runner import WINDOW, _configure
+from tests.monkey.runner import WINDOW, configure_models
 from tests.pictures import png
 from tests.remote.bad_network import worsen
 from tests.remote.served import Served, serve, until
@@ -122,7 +122,7 @@ async def test_changes_add_up_to_what_a_new_page_gets(
     (workspace / "picture.png").write_bytes(png(64, 64))
     chance = random.Random(seed + 2)
     with ScriptedServer(RandomModel(random.Random(seed + 1), workspace).answer, window=WINDOW) as model:
-        _configure(home, model)
+        configure_models(home, model)
         urls = {"ANTHROPIC_BASE_URL": model.url, "OPENAI_BASE_URL": model.openai_url}
         user = UserOfServer(seed, workspace, home, urls)
         env = {**os.environ, "ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", **urls}
