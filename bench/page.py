@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import socket
 import statistics
@@ -147,7 +148,7 @@ async def list_frames_while_streaming(browser: Browser, url: str, token: str, se
         lines = (f"Line {number} of a **long** answer with `code`.\n" for _ in range(LINES_A_S // FRAMES_A_S))
         recorder.emit(TextStreamed(f"{''.join(lines)}\n"))
     frames = await page.evaluate(_READ_FRAMES)
-    await page.get_by_text(f"Line {number} of").first.wait_for()
+    await page.get_by_text(re.compile("^Line 4[0-9]+ of")).first.wait_for()
     await page.context.close()
     return frames
 

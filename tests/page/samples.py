@@ -52,7 +52,11 @@ def make_blocks(text: Text) -> list[Raw]:
         CallBlock(key="call-odd", name=text("tool name"), state="error", result=text("failure"), **done),
         CallBlock(key="call-denied", name="Bash", state="denied", explanation=text("explanation"), **done),
         CallBlock(
-            **{**done, "key": "call-more", "name": "Bash", "state": "success", "result": text("output")},
+            **done,
+            key="call-more",
+            name="Bash",
+            state="success",
+            result=text("output"),
             for_user=text("for the user"),
             aside=text("aside"),
             changed_by=text("changer"),

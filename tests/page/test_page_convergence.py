@@ -116,8 +116,10 @@ async def agree(browser: Browser, live: Visit, session: str, fresh: dict[str, An
                 assert shown[-count:] == keys[-count:]
                 return
             pairs = zip(one["blocks"][-count:], two["blocks"][-count:], strict=True)
-            differing = [pair for pair in pairs if pair[0] != pair[1]]
-            assert time.monotonic() < end, (differing[:3], {**one, "blocks": 0}, {**two, "blocks": 0})
+            differing = [f"{mine}\nshould be {theirs}" for mine, theirs in pairs if mine != theirs]
+            rest = [f"{one[name]}\nshould be {two[name]}" for name in ("title", "parts") if one[name] != two[name]]
+            if time.monotonic() > end:
+                pytest.fail("\n".join([*differing[:3], *rest]))
             await asyncio.sleep(0.05)
 
 
