@@ -31,6 +31,7 @@ GROUPS = (
     "lsp",
     "servers",
     "watchers",
+    "page",
     "commands",
     "views",
     "cancel",

@@ -27,7 +27,7 @@ async def run_random_session(seed: int, project: Path, home: Path, acts: int) ->
     asyncio.get_running_loop().set_exception_handler(loop_errors)
     (project / "picture.png").write_bytes(png(64, 64))
     with ScriptedServer(RandomModel(random.Random(seed + 1), project).answer, window=WINDOW) as server:
-        _configure(home, server)
+        configure_models(home, server)
         urls = {"ANTHROPIC_BASE_URL": server.url, "OPENAI_BASE_URL": server.openai_url}
         user = RandomUser(seed, project, home, urls)
         await user.open()
@@ -43,7 +43,7 @@ async def run_random_session(seed: int, project: Path, home: Path, acts: int) ->
     return user, server
 
 
-def _configure(home: Path, server: ScriptedServer) -> None:
+def configure_models(home: Path, server: ScriptedServer) -> None:
     folder = home / ".config" / "odin"
     folder.mkdir(parents=True, exist_ok=True)
     claude = {"context": WINDOW, "thinking": True}

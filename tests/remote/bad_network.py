@@ -16,9 +16,15 @@ class BadNetwork:
         self._target = port
         self._random = random.Random(seed)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.StreamWriter] = set()
 
     async def listen(self) -> asyncio.Server:
         return await asyncio.start_server(self._accept, "127.0.0.1", 0)
+
+    def cut_all(self) -> None:
+        """Cut all connections that are open."""
+        for writer in self._open:
+            writer.transport.abort()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.done["connections"] += 1
@@ -31,6 +37,7 @@ class BadNetwork:
         is_first = self.done["connections"] == 1
         limit = int(10 ** self._random.uniform(1, 3 if is_first else 4)) if is_cut else -1
         up = not is_first and self._random.random() < 0.4
+        self._open.add(writer)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._forward(reader, to_server, limit if up else -1, "request"))
@@ -38,6 +45,7 @@ class BadNetwork:
         except* (ConnectionError, _Cut):
             pass
         finally:
+            self._open.discard(writer)
             for one in (writer, to_server):
                 if self._random.random() < 0.5:
                     one.transport.abort()

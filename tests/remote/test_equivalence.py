@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import httpx2
 import msgspec
 import pytest
+from playwright.async_api import async_playwright, expect
 
 from odin.core.event import Envelope, TitleSet
 from odin.core.op import Answer, Interrupt, Op, Prompt
@@ -23,6 +24,7 @@ from odin.testing import ScriptedServer, SeenRequest, Turn, call, say
 from odin.testing.script import get_content_text
 from odin.ui.tui.dialogs.interaction import InteractionDialog
 from redis import Redis
+from tests.page.visit import Visit, launch_browser, require_chromium, use_token, visit
 from tests.redis.conftest import module_server, read_stream
 from tests.redis.test_commands import Sender
 from tests.remote.served import make_options, serve, until
@@ -269,12 +271,52 @@ async def drive_redis(model: ScriptedServer, workspace: Path, session: str) -> A
     await client.close()
 
 
+class PageDriver:
+    """The web page in a browser: its composer, its requests, its stop button."""
+
+    def __init__(self, window: Visit) -> None:
+        self._window = window
+
+    async def send_prompt(self, text: str) -> None:
+        await self._window.send(text)
+
+    async def answer(self, label: str = "") -> None:
+        request = self._window.request
+        await expect(request).to_be_visible()
+        if label:
+            await request.get_by_role("radio", name=label).check()
+        await request.get_by_role("button", name="Answer" if label else re.compile("^(Allow once|Keep)")).click()
+        await expect(request).to_have_count(0)
+
+    async def interrupt(self) -> None:
+        await self._window.press("Stop")
+
+    async def see(self, text: str) -> None:
+        await self._window.shows(text)
+
+
+@asynccontextmanager
+async def drive_page(model: ScriptedServer, workspace: Path, session: str) -> AsyncGenerator[Driver]:
+    async with serve(model, workspace) as served, async_playwright() as playwright:
+        browser = await launch_browser(playwright, workspace.parent / "browser")
+        async with visit(browser, f"http://127.0.0.1:{served.port}") as window:
+            await use_token(window, "alice:approve")
+            if session:
+                await window.open(session)
+            else:
+                await window.page.goto(f"{window.url}/")
+                await window.press("New session")
+            yield PageDriver(window)
+        await browser.close()
+
+
 DRIVERS = {
     "app": drive_app,
     "attached app": drive_attached_app,
     "JSON lines": drive_json_lines,
     "HTTP": drive_http,
     "Redis": drive_redis,
+    "page": drive_page,
 }
 
 
@@ -343,7 +385,9 @@ DIFFERENT = {
 }
 """Events that differ by nature, and why."""
 
-_VARYING = re.compile(r"ask-\d+-\d+|\b[0-9a-f]{12}\b|\b\d{17}\b|\d\d:\d\d:\d\d|/\S*\.local/state/odin/views/\S+")
+_VARYING = re.compile(
+    r"ask-\d+-\d+|\b[0-9a-f]{12}(?:[0-9a-f]{4})?\b|\b\d{17}\b|\d\d:\d\d:\d\d|/\S*\.local/state/odin/views/\S+"
+)
 _LEFT_OUT = {"seq", "ts", "by", "client", "duration_ms", "api_ms", "cost_usd", "metadata", "cached_at", "mtime"}
 
 
@@ -372,6 +416,8 @@ class Comparable:
 async def test_the_same_work_gives_the_same_log_and_the_same_requests(
     name: str, tmp_path: Path, home: Path, request: pytest.FixtureRequest
 ) -> None:
+    if name == "page":
+        require_chromium()
     if name == "Redis":
         # Also for the app: the settings are in the log.
         url = request.getfixturevalue("module_server").url
