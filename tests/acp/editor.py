@@ -106,7 +106,8 @@ class Editor:
         is_ours = event.direction is StreamDirection.OUTGOING
         self.messages.append((">" if is_ours else "<", message))
         if is_ours:
-            self._methods[message.get("id")] = message.get("method", "")
+            if "method" in message:
+                self._methods[message.get("id")] = message["method"]
             return
         try:
             self._check(message)
@@ -204,7 +205,10 @@ async def open_editor(
         server = AcpServer(given, output, _ManagerOpener(given, stack).open, connect_to_holder, _collect(bugs))
         serving = asyncio.create_task(server.serve(read_lines(to_odin[0])))
         reader, writer = await _open_streams(from_odin[0], to_odin[1])
-        editor.agent = ClientSideConnection(editor, writer, reader, observers=[editor.observe])  # pyright: ignore[reportArgumentType]
+        client: Any = editor
+        editor.agent = ClientSideConnection(
+            client, writer, reader, observers=[editor.observe], use_unstable_protocol=True
+        )
         try:
             if capabilities is not None:
                 await editor.initialize(**capabilities)
@@ -218,7 +222,7 @@ async def open_editor(
             for fd in (to_odin[0], from_odin[1]):
                 os.close(fd)
     assert bugs == []
-    assert editor.problems == []
+    assert not editor.problems, "\n".join(editor.problems)
 
 
 def _collect(bugs: list[Exception]) -> Callable[[Exception], str]:

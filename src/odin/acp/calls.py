@@ -108,6 +108,8 @@ def quote(text: str) -> tuple[CallText, ...]:
 def _list_content(block: CallBlock, folders: ShownFolders) -> Iterator[CallContent]:
     if block.explanation:
         yield make_text(block.explanation)
+    if block.state == "denied" and block.explanation:
+        return  # the rest is for the model
     if block.view and is_diff(block.view):
         yield from list_diffs(block.view, folders.cwd)
     else:

@@ -50,7 +50,7 @@ def read_content(blocks: Sequence[ContentBlock]) -> PromptContent:
                 typed.append(path or block.uri)
                 if path and os.path.isfile(path):  # noqa: PTH113
                     attached.append(Attachment(path))
-            case EmbeddedResource(resource):
+            case EmbeddedResource(resource=resource):
                 if resource.text is not None:
                     context.append(f"{_find_path(resource.uri) or resource.uri}:\n{resource.text}")
                 elif resource.blob is not None and (resource.mime_type or "").startswith("image/"):

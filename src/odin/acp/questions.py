@@ -45,7 +45,7 @@ class QuestionAsker:
                 return await self._present_plan(interaction)
             return await self._ask_questions(interaction)
         except EditorRefused as error:
-            return Answer(interaction.id, interaction.default, _NO_ANSWER.format(error))
+            return Answer(interaction.id, interaction.default, _NO_ANSWER.format(error), by="editor")
 
     # --- permissions and plans ---
 

@@ -1,0 +1,110 @@
+"""Conversations between an editor and Odin as JSON lines that are the same in every run.
+
+`{"to": "odin", …}` are messages of the editor. What differs from run to run has a placeholder: ids, folders, times.
+Updates between two other messages are merged, because how many there are depends on timing.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Message = dict[str, Any]
+Line = tuple[str, Message]
+
+FOLDER = Path(__file__).parent / "recordings"
+_CHUNKS = ("agent_message_chunk", "agent_thought_chunk", "user_message_chunk")
+_FACTS = ("usage_update", "session_info_update", "available_commands_update", "config_option_update", "plan")
+_SHOWN_COMMANDS = 3
+
+
+def normalize(messages: Sequence[Line], workspace: Path) -> list[Line]:
+    """Return the conversation with merged updates and placeholders."""
+    merged: list[Line] = []
+    batch: list[Message] = []
+    for direction, message in messages:
+        if message.get("method") == "session/update":
+            batch.append(message)
+            continue
+        merged += [("<", one) for one in _merge(batch)]
+        batch = []
+        merged.append((direction, message))
+    merged += [("<", one) for one in _merge(batch)]
+    names = list_names(messages, workspace)
+    return [(direction, json.loads(_replace(json.dumps(_shorten(message)), names))) for direction, message in merged]
+
+
+def list_names(messages: Iterable[Line], workspace: Path) -> dict[str, str]:
+    """Return what has a placeholder in these messages."""
+    names = {str(workspace): "$WORKSPACE", str(Path(__file__).parents[1]): "$TESTS", sys.executable: "$PYTHON"}
+    for _, message in messages:
+        result = message.get("result")
+        for session in (result or {}).get("sessions", [result]) if isinstance(result, dict) else ():
+            if isinstance(session, dict) and "sessionId" in session:
+                names.setdefault(session["sessionId"], f"$SESSION{len(names) - 2}")
+    return names
+
+
+def _replace(text: str, names: dict[str, str]) -> str:
+    for name, placeholder in sorted(names.items(), key=lambda item: -len(item[0])):
+        text = text.replace(name, placeholder)
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", "$TIME", text)
+    text = re.sub(r'"messageId": "[0-9a-f]{12}"', '"messageId": "$ID"', text)
+    text = re.sub(r'"(version|nextCursor|cursor)": "[^"]+"', r'"\1": "$VALUE"', text)
+    return re.sub(r'"(used|amount)": [0-9.e-]+', r'"\1": 1', text)
+
+
+def _shorten(message: Message) -> Message:
+    """Leave out what only fills the file: models and commands."""
+    holder = message.get("result") or message.get("params", {}).get("update") or {}
+    if isinstance(holder, dict):
+        if "availableCommands" in holder:
+            holder["availableCommands"] = holder["availableCommands"][:_SHOWN_COMMANDS]
+        for option in holder.get("configOptions", ()):
+            if option["id"] == "model":
+                option["options"] = [one for one in option["options"] if one["value"] == option["currentValue"]]
+    return message
+
+
+def _merge(batch: Sequence[Message]) -> list[Message]:
+    found: dict[Any, Message] = {}
+    for message in json.loads(json.dumps(batch)):
+        update = message["params"]["update"]
+        kind = update["sessionUpdate"]
+        if kind in _CHUNKS and update["content"]["type"] == "text":
+            key = kind, update["messageId"]
+            if key in found:
+                found[key]["params"]["update"]["content"]["text"] += update["content"]["text"]
+                continue
+        elif kind in ("tool_call", "tool_call_update"):
+            key = "call", update["toolCallId"]
+            if key in found:
+                found[key]["params"]["update"] |= {
+                    **update,
+                    "sessionUpdate": found[key]["params"]["update"]["sessionUpdate"],
+                }
+                continue
+        elif kind in _FACTS:
+            key = kind, ""
+        else:
+            key = kind, len(found)
+        found[key] = message
+    # Facts come with whatever else is sent.
+    return sorted(found.values(), key=lambda one: _rank(one["params"]["update"]["sessionUpdate"]))
+
+
+def _rank(kind: str) -> int:
+    return _FACTS.index(kind) + 1 if kind in _FACTS else 0
+
+
+def write(name: str, lines: Sequence[Line]) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    text = "".join(json.dumps({"to": "odin" if way == ">" else "editor", **line}) + "\n" for way, line in lines)
+    (FOLDER / f"{name}.jsonl").write_text(text)
+
+
+def read(name: str) -> list[Line]:
+    lines = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()]
+    return [(">" if line.pop("to") == "odin" else "<", line) for line in lines]
