@@ -101,7 +101,9 @@ def _rank(kind: str) -> int:
 
 def write(name: str, lines: Sequence[Line]) -> None:
     FOLDER.mkdir(exist_ok=True)
-    text = "".join(json.dumps({"to": "odin" if way == ">" else "editor", **line}) + "\n" for way, line in lines)
+    text = "".join(
+        json.dumps({"to": "odin" if way == ">" else "editor", **line}, sort_keys=True) + "\n" for way, line in lines
+    )
     (FOLDER / f"{name}.jsonl").write_text(text)
 
 

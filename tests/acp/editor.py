@@ -17,7 +17,7 @@ from acp.connection import StreamDirection, StreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from odin.acp.server import AcpServer
-from odin.commands.acp import _ManagerOpener  # pyright: ignore[reportPrivateUsage]
+from odin.commands.acp import ManagerOpener
 from odin.commands.attach import connect_to_holder
 from odin.config import Options
 from odin.testing import ScriptedServer
@@ -191,20 +191,38 @@ class Editor:
 
 
 @asynccontextmanager
+async def open_server(
+    model: ScriptedServer | None, **options: Any
+) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Give the two ends of a server in this process, as an editor has them."""
+    env = {**os.environ, **(model.env("anthropic") if model is not None else {})}
+    to_odin, from_odin = os.pipe(), os.pipe()
+    bugs: list[Exception] = []
+    async with AsyncExitStack() as stack:
+        given = Options(**{"env": env, "can_ask": True, **options})
+        output = PipeWriter(from_odin[1])
+        server = AcpServer(given, output, ManagerOpener(given, stack).open, connect_to_holder, _collect(bugs))
+        serving = asyncio.create_task(server.serve(read_lines(to_odin[0])))
+        reader, writer = await _open_streams(from_odin[0], to_odin[1])
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            async with asyncio.timeout(20):
+                await serving
+            output.close()
+            for fd in (to_odin[0], from_odin[1]):
+                os.close(fd)
+    assert bugs == []
+
+
+@asynccontextmanager
 async def open_editor(
     model: ScriptedServer | None, *, answers: Sequence[Any] = (), capabilities: Message | None = None, **options: Any
 ) -> AsyncGenerator[Editor]:
     """Give an editor that is connected to a server in this process; `capabilities` None sends no initialize."""
-    env = {**os.environ, **(model.env("anthropic") if model is not None else {})}
     editor = Editor(answers)
-    to_odin, from_odin = os.pipe(), os.pipe()
-    async with AsyncExitStack() as stack:
-        given = Options(**{"cwd": os.getcwd(), "env": env, "can_ask": True, **options})
-        output = PipeWriter(from_odin[1])
-        bugs: list[Exception] = []
-        server = AcpServer(given, output, _ManagerOpener(given, stack).open, connect_to_holder, _collect(bugs))
-        serving = asyncio.create_task(server.serve(read_lines(to_odin[0])))
-        reader, writer = await _open_streams(from_odin[0], to_odin[1])
+    async with open_server(model, **options) as (reader, writer):
         client: Any = editor
         editor.agent = ClientSideConnection(
             client, writer, reader, observers=[editor.observe], use_unstable_protocol=True
@@ -214,14 +232,7 @@ async def open_editor(
                 await editor.initialize(**capabilities)
             yield editor
         finally:
-            writer.close()
-            async with asyncio.timeout(20):
-                await serving
             await editor.agent.close()
-            output.close()
-            for fd in (to_odin[0], from_odin[1]):
-                os.close(fd)
-    assert bugs == []
     assert not editor.problems, "\n".join(editor.problems)
 
 

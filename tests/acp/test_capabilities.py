@@ -3,6 +3,7 @@
 `ODIN_RECORD=1 pytest tests/acp/test_capabilities.py` writes the recordings again.
 """
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -10,32 +11,57 @@ from pathlib import Path
 import pytest
 
 from odin.testing import ScriptedServer
-from tests.acp.conversation import read, write, normalize
-from tests.acp.editor import open_editor
-from tests.acp.scenarios import SCENARIOS
+from tests.acp.conversation import FOLDER, Line, list_names, normalize, read, write
+from tests.acp.editor import open_editor, open_server
+from tests.acp.scenarios import SCENARIOS, Scenario
 
 RECORDS = bool(os.environ.get("ODIN_RECORD"))  # the fixtures clear it
 
 
-def prepare(workspace: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
+def prepare(scenario: Scenario, workspace: Path) -> ScriptedServer:
+    for name, text in scenario.files.items():
         (workspace / name).write_text(text)
+    return ScriptedServer(scenario.script)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_capability(name: str, workspace: Path) -> None:
-    one = SCENARIOS[name]
-    prepare(workspace, one.files)
-    with ScriptedServer(one.script) as model:
-        async with open_editor(model, answers=one.answers, capabilities=one.capabilities, cwd=str(workspace)) as editor:
-            try:
-                await one.play(editor, workspace)
-            except BaseException:
-                for m in editor.messages:
-                    if 'configOpt' not in str(m) and 'availableCom' not in str(m): print(m)
-                raise
+async def test_a_capability(name: str, workspace: Path) -> None:
+    scenario = SCENARIOS[name]
+    with prepare(scenario, workspace) as model:
+        async with open_editor(
+            model, answers=scenario.answers, capabilities=scenario.capabilities, cwd=str(workspace)
+        ) as editor:
+            await scenario.play(editor, workspace)
     found = normalize(editor.messages, workspace)
     if RECORDS:
         write(name, found)
+    assert found == read(name)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_a_recorded_conversation(name: str, workspace: Path) -> None:
+    """The lines of the editor as they were recorded get the same answers."""
     known = read(name)
-    assert [json.dumps(line) for line in found] == [json.dumps(line) for line in known]
+    with prepare(SCENARIOS[name], workspace) as model:
+        async with open_server(model, cwd=str(workspace)) as (reader, writer):
+            heard: list[Line] = []
+            for number, (way, line) in enumerate(known):
+                if way == ">":
+                    text = json.dumps(line)
+                    for value, placeholder in list_names(heard, workspace).items():
+                        text = text.replace(placeholder, value)
+                    writer.write(text.encode() + b"\n")
+                    heard.append((way, json.loads(text)))
+                    continue
+                if number + 1 < len(known) and known[number + 1][0] == way:
+                    continue  # what follows at once is waited for together
+                try:
+                    async with asyncio.timeout(10):
+                        while normalize(heard, workspace) != known[: number + 1]:
+                            heard.append(("<", json.loads(await reader.readline())))
+                except TimeoutError:
+                    assert normalize(heard, workspace) == known[: number + 1]
+
+
+def test_each_recording_has_a_scenario() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == {*SCENARIOS}

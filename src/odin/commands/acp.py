@@ -73,7 +73,7 @@ async def _serve(options: Options, out: int) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     output.broken.add_done_callback(lambda _: stopped.set())
     async with AsyncExitStack() as stack:
-        server = AcpServer(options, output, _ManagerOpener(options, stack).open, _connect, _report)
+        server = AcpServer(options, output, ManagerOpener(options, stack).open, _connect, _report)
         serving = asyncio.create_task(server.serve(read_lines(0, MAX_LINE_BYTES)))
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -84,7 +84,7 @@ async def _serve(options: Options, out: int) -> int:
     return 0
 
 
-class _ManagerOpener:
+class ManagerOpener:
     """Opens the manager of all sessions with the first one: nothing of it is loaded before the editor is answered."""
 
     def __init__(self, options: Options, stack: AsyncExitStack) -> None:
