@@ -49,6 +49,7 @@ def edit(old: str = "two", new: str = "2", name: str = "e1") -> Any:
     return call("EditTool", {"file_path": "a.txt", "old_string": old, "new_string": new}, id=name)
 
 
+EDIT = call("EditTool", {"file_path": "a.txt", "old_string": "two", "new_string": "2"}, id="e1")
 READ = call("Read", {"file_path": "a.txt"}, id="r1")
 TEXT = "one\ntwo\n"
 

@@ -39,7 +39,7 @@ from odin.acp.protocol import (
 )
 from odin.config import Options
 from odin.core.client import Sessions, SessionSummary
-from odin.core.errors import SessionBusy, SessionLocked, SessionNotFound
+from odin.core.errors import SessionLocked, SessionNotFound
 from odin.core.server_tool import clean_name
 from odin.core.setup import OFFLINE_MODEL
 from odin.core.text import suggest_similar
@@ -296,12 +296,13 @@ class AcpServer:
         return {}
 
     async def _delete_session(self, params: SessionParams) -> Any:
-        """Delete a stored session. Raise SessionBusy if another client has it open."""
-        if (session := self._sessions.pop(params.session_id, None)) is not None:
-            await session.close()
+        """Delete a session. Raise SessionLocked if somebody else has it open, too."""
         manager = await self._open_manager()
-        if manager.find(params.session_id) is not None:
-            raise SessionBusy("Close it there, then delete it.")
+        here, is_known = manager.find(params.session_id), params.session_id in self._sessions
+        if is_known if here is None else len(here.clients) > is_known:
+            raise SessionLocked(f"Session {params.session_id} is open elsewhere.", "Close it there, then delete it.")
+        if is_known:
+            await self._sessions.pop(params.session_id).close()
         with suppress(SessionNotFound):  # one without a prompt was never stored
             await asyncio.to_thread(_delete_stored, self._options, params.session_id)
         return {}
