@@ -11,11 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from acp import schema
 from acp.client.connection import ClientSideConnection
 from acp.connection import StreamDirection, StreamEvent
 from pydantic import BaseModel, TypeAdapter
 
+from acp import schema
 from odin.acp.server import AcpServer
 from odin.commands.acp import ManagerOpener
 from odin.commands.attach import connect_to_holder

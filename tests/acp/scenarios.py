@@ -1,4 +1,4 @@
-"""What an editor does with each capability: the scripts of the model, the answers of the user, and what must come of it."""
+"""What an editor does with each capability: the scripts of the model, the answers, and what must come of it."""
 
 import asyncio
 import base64
