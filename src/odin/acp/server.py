@@ -38,6 +38,7 @@ from odin.acp.protocol import (
     read_params,
 )
 from odin.config import Options
+from odin.config.paths import make_environment
 from odin.core.client import Sessions, SessionSummary
 from odin.core.errors import SessionLocked, SessionNotFound
 from odin.core.server_tool import clean_name
@@ -47,8 +48,9 @@ from odin.ui.pipes import PipeWriter
 from odin.version import __version__
 
 if TYPE_CHECKING:
-    from odin.acp.session import AcpSession
+    from odin.acp.session import AcpSession, OpenedSession
     from odin.app.workspace import Workspace
+    from odin.engine.client import LocalClient
     from odin.host.manager import SessionManager
 
 PAGE = 50
@@ -135,8 +137,7 @@ class AcpServer:
 
     async def _initialize(self, params: InitializeParams) -> Any:
         self._capabilities = params.client_capabilities or {}
-        # Nothing of sessions is loaded before the answer is written; then at once, before the editor asks for one.
-        asyncio.get_running_loop().call_soon(lambda: self._connection.spawn(_load_parts()))
+        asyncio.get_running_loop().call_soon(lambda: self._connection.spawn(self._load_parts()))
         methods: list[dict[str, Any]] = [{"id": "setup", "name": "Connect a model", "description": _WAY_OUT}]
         if read_flag(self._capabilities, "auth", "terminal"):
             about = "Opens Odin in a terminal, which asks for a key or the address of a server."
@@ -154,6 +155,16 @@ class AcpServer:
             "agentInfo": {"name": "odin", "title": "Odin", "version": __version__},
             "authMethods": methods,
         }
+
+    async def _load_parts(self) -> None:
+        """Import what sessions need once the answer is written, before the editor asks for one.
+
+        Not in a thread: two threads that import at once can wait for each other.
+        """
+        await self._connection.drain()
+        import odin.acp.session
+        import odin.host.manager
+        import odin.server.local  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     async def _authenticate(self, params: AuthenticateParams) -> Any:
         """Succeed if a model is connected by now; connecting one is up to the user."""
@@ -184,11 +195,7 @@ class AcpServer:
         except BaseException:
             await client.close()
             raise
-        from odin.host.workspace_sessions import WorkspaceSessions
-
-        workspace = _make_workspace(options)
-        sessions = WorkspaceSessions(manager, workspace.store, options, workspace.environment, client)
-        session = await self._add(sessions, workspace, replay=False)
+        session = await self._add(_share(manager, options, client), replay=False)
         return {"sessionId": session.id, "configOptions": await self._go_live(session)}
 
     async def _load_session(self, params: OpenSessionParams) -> Any:
@@ -204,15 +211,15 @@ class AcpServer:
                 if replay:
                     await session.replay()
                 return {"configOptions": await self._go_live(session)}
-            workspace, sessions, notices = await self._open_stored(params)
-            session = await self._add(sessions, workspace, replay=replay)
+            opened, notices = await self._open_stored(params)
+            session = await self._add(opened, replay=replay)
             for text in notices:
                 session.warn(text)
             return {"configOptions": await self._go_live(session)}
 
-    async def _open_stored(self, params: OpenSessionParams) -> "tuple[Workspace, Sessions, list[str]]":
+    async def _open_stored(self, params: OpenSessionParams) -> "tuple[OpenedSession, list[str]]":
         """Open a stored session, or attach to the process that has it open. It works in its own folder."""
-        from odin.host.workspace_sessions import WorkspaceSessions
+        from odin.acp.session import OpenedSession
 
         options = self._make_options(params)
         log, cwd = await asyncio.to_thread(_find_session, options, params.session_id)
@@ -220,15 +227,14 @@ class AcpServer:
         if os.path.realpath(cwd) != os.path.realpath(options.cwd):
             notices.append(f"This session works in {cwd}, not in {options.cwd}.")
         options = replace(options, cwd=cwd, resume=params.session_id)
-        workspace = _make_workspace(options)
         manager = await self._open_manager()
         try:
-            client = await manager.open(options)
+            return _share(manager, options, await manager.open(options)), notices
         except SessionLocked:
-            if params.mcp_servers:
-                notices.append("The MCP servers of the editor are not used: the session is open in another process.")
-            return workspace, await self._connect(log, params.session_id), notices
-        return workspace, WorkspaceSessions(manager, workspace.store, options, workspace.environment, client), notices
+            sessions = await self._connect(log, params.session_id)
+        if params.mcp_servers:
+            notices.append("The MCP servers of the editor are not used: the session is open in another process.")
+        return OpenedSession(sessions.client, _find_home(options), lambda: sessions, sessions.close), notices
 
     def _make_options(self, params: NewSessionParams) -> Options:
         """Return the options of a session. Raise RpcError if its folder cannot be used."""
@@ -240,7 +246,7 @@ class AcpServer:
         given = (msgspec.json.encode({"mcpServers": servers}).decode(),) if servers else ()
         return replace(self._options, cwd=params.cwd, mcp_config=given)
 
-    async def _add(self, sessions: Sessions, workspace: "Workspace", *, replay: bool) -> "AcpSession":
+    async def _add(self, opened: "OpenedSession", *, replay: bool) -> "AcpSession":
         from odin.acp.session import AcpSession, EditorAbilities
 
         abilities = EditorAbilities(
@@ -248,20 +254,19 @@ class AcpServer:
             notices=read_flag(self._capabilities, "session", "notices"),
         )
         try:
-            info = await sessions.client.get_info()
+            info = await opened.client.get_info()
             name = info.session
             session = AcpSession(
-                sessions,
+                opened,
                 info,
                 self._connection,
                 abilities,
-                workspace.environment.home,
                 lambda: self._sessions.pop(name, None),
             )
             self._sessions[name] = session
             await session.start(replay=replay)
         except BaseException:
-            await sessions.close()
+            await opened.close()
             raise
         return session
 
@@ -321,14 +326,21 @@ _HINTS = {
 }
 
 
-async def _load_parts() -> None:
-    """Import what sessions need, in a thread: another request may come meanwhile."""
+def _share(manager: "SessionManager", options: Options, client: "LocalClient") -> "OpenedSession":
+    """Return a session of this process."""
+    from odin.acp.session import OpenedSession
 
-    def load() -> None:
-        import odin.acp.session
-        import odin.host.workspace_sessions  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    def get_sessions() -> Sessions:
+        from odin.host.workspace_sessions import WorkspaceSessions
 
-    await asyncio.to_thread(load)
+        workspace = _make_workspace(options)
+        return WorkspaceSessions(manager, workspace.store, options, workspace.environment, client)
+
+    return OpenedSession(client, _find_home(options), get_sessions, client.close)
+
+
+def _find_home(options: Options) -> str:
+    return make_environment(options.env, options.cwd, options.state_dir).home
 
 
 def _make_workspace(options: Options) -> "Workspace":

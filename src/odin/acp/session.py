@@ -3,7 +3,7 @@
 import asyncio
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,7 +27,6 @@ from odin.acp.protocol import (
     TextContent,
     Update,
 )
-from odin.acp.questions import QuestionAsker
 from odin.acp.updates import SessionUpdates
 from odin.core.call_events import AnswerEvent, AskEvent
 from odin.core.client import AvailableModel, Client, SessionInfo, Sessions
@@ -50,10 +49,7 @@ from odin.core.interaction import Interaction, make_interaction
 from odin.core.op import Answer, DropPrompt, Interrupt, Prompt
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command
 from odin.ui.exit import describe_ending
-from odin.ui.plain.commands import MODES, PlainCommands
 from odin.ui.session_follower import SESSION_ENDED, SessionFollower
-from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
-from odin.ui.slash_commands.extensions import make_skill_prompt
 
 _STOP_REASONS: dict[ExitReason, StopReason] = {
     "end_turn": "end_turn",
@@ -86,6 +82,15 @@ class EditorAbilities(Struct, frozen=True):
     notices: bool = False
 
 
+class OpenedSession(Struct, frozen=True):
+    """A client of a session, and how to leave it. `get_sessions` is for slash commands."""
+
+    client: Client
+    home: str
+    get_sessions: Callable[[], Sessions]
+    close: Callable[[], Awaitable[object]]
+
+
 class _Pending(Struct):
     """A prompt of the editor that is not answered yet. `turn` is the one it has joined."""
 
@@ -99,24 +104,21 @@ class AcpSession:
 
     def __init__(
         self,
-        sessions: Sessions,
+        opened: OpenedSession,
         info: SessionInfo,
         connection: Connection,
         abilities: EditorAbilities,
-        home: str,
         on_end: Callable[[], object],
     ) -> None:
         self.id = info.session
         self.mode: Mode = info.mode
-        self._sessions = sessions
-        self._client: Client = sessions.client
+        self._opened = opened
+        self._client = opened.client
         self._info = info
         self._connection = connection
         self._on_end = on_end
-        self._updates = SessionUpdates(info, home, has_notices=abilities.notices)
-        self._asker = QuestionAsker(
-            connection.ask, self.id, info.cwd, self._updates.add_notice, has_forms=abilities.forms
-        )
+        self._updates = SessionUpdates(info, opened.home, has_notices=abilities.notices)
+        self._has_forms = abilities.forms
         self._models: tuple[AvailableModel, ...] = ()
         self._options: tuple[ConfigOption, ...] = ()
         self._listed: CommandsUpdate | None = None
@@ -172,7 +174,7 @@ class AcpSession:
         with suppress(OdinError):
             await self.cancel()
         self._stop("cancelled")
-        await self._sessions.close()
+        await self._opened.close()
 
     def _stop(self, result: StopReason | RpcError) -> None:
         self._follower.stop()
@@ -329,8 +331,13 @@ class AcpSession:
     async def prompt(self, blocks: Sequence[ContentBlock]) -> StopReason:
         """Send a prompt or run a slash command, and return why its turn has ended. Raise RpcError if that failed."""
         content = read_content(blocks)
-        word, *words = content.typed.strip().split(None, 1) or [""]
-        command = find_slash_command(word) if word.startswith("/") else None
+        if not content.typed.startswith("/"):
+            return await self._send_prompt(content, self.mode)
+        from odin.ui.plain.commands import MODES
+        from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
+
+        word, *words = content.typed.split(None, 1)
+        command = find_slash_command(word)
         if command is None or content.text != content.typed:
             await refuse_unknown_command(self._client, content.typed, "The editor lists the commands.")
             return await self._send_prompt(content, self.mode)
@@ -343,6 +350,8 @@ class AcpSession:
             await self._tell(f"Mode: {name}.")
             return "end_turn"
         if name == "use":
+            from odin.ui.slash_commands.extensions import make_skill_prompt
+
             text = await make_skill_prompt(self._client, rest)
             return await self._send_prompt(PromptContent(text, text, content.attachments), self.mode)
         return await self._run_command(name, rest)
@@ -382,12 +391,16 @@ class AcpSession:
 
     async def _run_command(self, name: str, rest: str) -> StopReason:
         """Run a command of Odin and tell what it says; one that starts a turn is over with that."""
+        from odin.ui.plain.commands import PlainCommands
+
         out, waiter = io.StringIO(), asyncio.get_running_loop().create_future()
 
         def expect_turn() -> None:
             self._turn_waiters.append(waiter)
 
-        commands = PlainCommands(self._sessions, await self._client.get_info(), self.mode, out, expect_turn)
+        commands = PlainCommands(
+            self._opened.get_sessions(), await self._client.get_info(), self.mode, out, expect_turn
+        )
         if name in HIDDEN_COMMANDS or not commands.has_command(name):
             raise RpcError(INTERNAL_ERROR, f"/{name} does not work in an editor.", "Use `odin` in a terminal for it.")
         try:
@@ -411,8 +424,12 @@ class AcpSession:
     # --- what the user is asked ---
 
     async def _ask(self, asked: Interaction) -> None:
+        from odin.acp.questions import QuestionAsker
+
+        tell = self._updates.add_notice
+        asker = QuestionAsker(self._connection.ask, self.id, self._info.cwd, tell, has_forms=self._has_forms)
         try:
-            answer = await self._asker.answer(asked)
+            answer = await asker.answer(asked)
             try:
                 await self._client.submit(answer)
             except OdinError as error:  # such as arguments that are not valid
