@@ -68,7 +68,7 @@ class EditorRefused(OdinError):
     """The editor answered a request with an error."""
 
 
-class Connection:
+class EditorConnection:
     """`handle` carries out a request and returns its result; `notice` takes a notification."""
 
     def __init__(

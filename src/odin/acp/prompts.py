@@ -10,13 +10,13 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from odin.acp.protocol import (
-    AudioBlock,
     ContentBlock,
     EmbeddedResource,
-    ImageBlock,
     ImageContent,
+    PromptAudio,
+    PromptImage,
+    PromptText,
     ResourceLink,
-    TextBlock,
 )
 from odin.core.errors import UsageError
 from odin.core.message import Attachment, Image
@@ -39,11 +39,11 @@ def read_content(blocks: Sequence[ContentBlock]) -> PromptContent:
     attached: list[Attachment] = []
     for block in blocks:
         match block:
-            case TextBlock():
+            case PromptText():
                 typed.append(block.text)
-            case ImageBlock():
+            case PromptImage():
                 attached.append(_read_image(block.data, block.mime_type, f"image {len(attached) + 1}"))
-            case AudioBlock():
+            case PromptAudio():
                 raise UsageError("Audio cannot be sent.", "Send text, images or files.")
             case ResourceLink():
                 path = _find_path(block.uri)

@@ -101,17 +101,17 @@ class CancelRequestParams(Params, frozen=True, kw_only=True):
     request_id: str | int | None
 
 
-class TextBlock(Params, frozen=True, kw_only=True, tag="text"):
+class PromptText(Params, frozen=True, kw_only=True, tag="text"):
     text: str
 
 
-class ImageBlock(Params, frozen=True, kw_only=True, tag="image"):
+class PromptImage(Params, frozen=True, kw_only=True, tag="image"):
     data: str
     mime_type: str
     uri: str | None = None
 
 
-class AudioBlock(Params, frozen=True, kw_only=True, tag="audio"):
+class PromptAudio(Params, frozen=True, kw_only=True, tag="audio"):
     pass
 
 
@@ -131,7 +131,7 @@ class EmbeddedResource(Params, frozen=True, kw_only=True, tag="resource"):
     resource: ResourceContents
 
 
-ContentBlock = TextBlock | ImageBlock | AudioBlock | ResourceLink | EmbeddedResource
+ContentBlock = PromptText | PromptImage | PromptAudio | ResourceLink | EmbeddedResource
 
 
 class PromptParams(SessionParams, frozen=True, kw_only=True):
@@ -293,7 +293,7 @@ class PermissionOption(Wire, frozen=True, kw_only=True):
     kind: Literal["allow_once", "allow_always", "reject_once", "reject_always"]
 
 
-class PermissionRequest(Wire, frozen=True, kw_only=True):
+class ToolPermissionRequest(Wire, frozen=True, kw_only=True):
     session_id: str
     tool_call: CallFields
     options: tuple[PermissionOption, ...]

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from odin.acp.calls import find_kind, list_diffs, list_locations, make_call_id, make_text, quote
 from odin.acp.connection import EditorRefused
-from odin.acp.protocol import CallContent, CallFields, FormRequest, PermissionOption, PermissionRequest
+from odin.acp.protocol import CallContent, CallFields, FormRequest, PermissionOption, ToolPermissionRequest
 from odin.core.interaction import FormField, Interaction
 from odin.core.op import Answer
 from odin.ui.permission_text import list_offered_rules, summarize_change
@@ -93,7 +93,7 @@ class QuestionAsker:
             locations=tuple(self._list_places(asked)),
             raw_input=asked.permission.args if asked.kind == "permission" else {"title": asked.title},
         )
-        request = PermissionRequest(session_id=self._session, tool_call=call, options=tuple(options))
+        request = ToolPermissionRequest(session_id=self._session, tool_call=call, options=tuple(options))
         outcome: Any = await self._ask("session/request_permission", request)
         outcome = outcome.get("outcome") if isinstance(outcome, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         chosen: Any = cast("dict[str, Any]", outcome).get("optionId") if isinstance(outcome, dict) else None

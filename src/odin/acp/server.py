@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from odin.acp.connection import Connection, RequestId
+from odin.acp.connection import EditorConnection, RequestId
 from odin.acp.protocol import (
     AUTH_REQUIRED,
     INVALID_PARAMS,
@@ -48,7 +48,7 @@ from odin.ui.pipes import PipeWriter
 from odin.version import __version__
 
 if TYPE_CHECKING:
-    from odin.acp.session import AcpSession, OpenedSession
+    from odin.acp.session import AcpSession, EditorSession
     from odin.app.workspace import Workspace
     from odin.engine.client import LocalClient
     from odin.host.manager import SessionManager
@@ -78,7 +78,7 @@ class AcpServer:
         self._options = options
         self._open_manager = open_manager
         self._connect = connect
-        self._connection = Connection(output, self._handle, self._take_notice, report)
+        self._connection = EditorConnection(output, self._handle, self._take_notice, report)
         self._sessions: dict[str, AcpSession] = {}
         self._opening = asyncio.Lock()
         self._capabilities: dict[str, Any] | None = None
@@ -217,9 +217,9 @@ class AcpServer:
                 session.warn(text)
             return {"configOptions": await self._go_live(session)}
 
-    async def _open_stored(self, params: OpenSessionParams) -> "tuple[OpenedSession, list[str]]":
+    async def _open_stored(self, params: OpenSessionParams) -> "tuple[EditorSession, list[str]]":
         """Open a stored session, or attach to the process that has it open. It works in its own folder."""
-        from odin.acp.session import OpenedSession
+        from odin.acp.session import EditorSession
 
         options = self._make_options(params)
         log, cwd = await asyncio.to_thread(_find_session, options, params.session_id)
@@ -234,7 +234,7 @@ class AcpServer:
             sessions = await self._connect(log, params.session_id)
         if params.mcp_servers:
             notices.append("The MCP servers of the editor are not used: the session is open in another process.")
-        return OpenedSession(sessions.client, _find_home(options), lambda: sessions, sessions.close), notices
+        return EditorSession(sessions.client, _find_home(options), lambda: sessions, sessions.close), notices
 
     def _make_options(self, params: NewSessionParams) -> Options:
         """Return the options of a session. Raise RpcError if its folder cannot be used."""
@@ -246,7 +246,7 @@ class AcpServer:
         given = (msgspec.json.encode({"mcpServers": servers}).decode(),) if servers else ()
         return replace(self._options, cwd=params.cwd, mcp_config=given)
 
-    async def _add(self, opened: "OpenedSession", *, replay: bool) -> "AcpSession":
+    async def _add(self, opened: "EditorSession", *, replay: bool) -> "AcpSession":
         from odin.acp.session import AcpSession, EditorAbilities
 
         abilities = EditorAbilities(
@@ -326,9 +326,9 @@ _HINTS = {
 }
 
 
-def _share(manager: "SessionManager", options: Options, client: "LocalClient") -> "OpenedSession":
+def _share(manager: "SessionManager", options: Options, client: "LocalClient") -> "EditorSession":
     """Return a session of this process."""
-    from odin.acp.session import OpenedSession
+    from odin.acp.session import EditorSession
 
     def get_sessions() -> Sessions:
         from odin.host.workspace_sessions import WorkspaceSessions
@@ -336,7 +336,7 @@ def _share(manager: "SessionManager", options: Options, client: "LocalClient") -
         workspace = _make_workspace(options)
         return WorkspaceSessions(manager, workspace.store, options, workspace.environment, client)
 
-    return OpenedSession(client, _find_home(options), get_sessions, client.close)
+    return EditorSession(client, _find_home(options), get_sessions, client.close)
 
 
 def _find_home(options: Options) -> str:

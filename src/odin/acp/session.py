@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.acp.connection import Connection
+from odin.acp.connection import EditorConnection
 from odin.acp.options import list_options, set_option
 from odin.acp.prompts import PromptContent, read_content
 from odin.acp.protocol import (
@@ -82,13 +82,16 @@ class EditorAbilities(Struct, frozen=True):
     notices: bool = False
 
 
-class OpenedSession(Struct, frozen=True):
+class EditorSession(Struct, frozen=True):
     """A client of a session, and how to leave it. `get_sessions` is for slash commands."""
 
     client: Client
     home: str
     get_sessions: Callable[[], Sessions]
     close: Callable[[], Awaitable[object]]
+
+
+PromptResult = StopReason | RpcError
 
 
 class _Pending(Struct):
@@ -104,9 +107,9 @@ class AcpSession:
 
     def __init__(
         self,
-        opened: OpenedSession,
+        opened: EditorSession,
         info: SessionInfo,
-        connection: Connection,
+        connection: EditorConnection,
         abilities: EditorAbilities,
         on_end: Callable[[], object],
     ) -> None:
@@ -127,7 +130,7 @@ class AcpSession:
         self._turn_waiters: list[asyncio.Future[StopReason]] = []
         self._questions: list[Interaction] = []
         self._asked: dict[str, asyncio.Task[Any]] = {}
-        self._ended: list[tuple[asyncio.Future[StopReason], StopReason | RpcError]] = []
+        self._ended: list[tuple[asyncio.Future[StopReason], PromptResult]] = []
         self._is_replayed = True
         self._wake = asyncio.Event()
         self._caught_up = asyncio.Event()
@@ -176,7 +179,7 @@ class AcpSession:
         self._stop("cancelled")
         await self._opened.close()
 
-    def _stop(self, result: StopReason | RpcError) -> None:
+    def _stop(self, result: PromptResult) -> None:
         self._follower.stop()
         if self._flusher is not None:
             self._flusher.cancel()
@@ -229,27 +232,29 @@ class AcpSession:
 
     def _follow_prompts(self, envelope: Envelope) -> None:
         match envelope.event:
-            case PromptDropped(id=id) if id in self._pending:
-                self._end_prompt(id, "cancelled")
-            case PromptInjected(id=id, turn=turn) if (pending := self._pending.get(id)) is not None:
-                pending.turn = turn
-                if not turn:  # an interrupt put it into the conversation
-                    self._end_prompt(id, "cancelled")
-            case TurnStarted(id=id) if (pending := self._pending.get(id)) is not None and pending.is_cancelled:
+            case PromptDropped() as event if event.id in self._pending:
+                self._end_prompt(event.id, "cancelled")
+            case PromptInjected() as event if (pending := self._pending.get(event.id)) is not None:
+                pending.turn = event.turn
+                if not event.turn:  # an interrupt put it into the conversation
+                    self._end_prompt(event.id, "cancelled")
+            case TurnStarted() as event if (pending := self._pending.get(event.id)) and pending.is_cancelled:
                 self._connection.spawn(self._client.submit(Interrupt()))
             case TurnEnded() as event:
                 result = _read_ending(event)
                 for name in [name for name, one in self._pending.items() if event.id in (name, one.turn)]:
                     self._end_prompt(name, result)
                 waiters, self._turn_waiters = self._turn_waiters, []
-                self._ended += [(waiter, result) for waiter in waiters]
+                self._ended.extend((waiter, result) for waiter in waiters)
             case _:
                 pass
 
-    def _end_prompt(self, id: str, result: StopReason | RpcError) -> None:
+    def _end_prompt(self, id: str, result: PromptResult) -> None:
         """Answer a prompt once the editor has been told everything before its end."""
         pending = self._pending.pop(id)
-        self._ended.append((pending.answer, "cancelled" if pending.is_cancelled else result))
+        if pending.is_cancelled:
+            result = "cancelled"
+        self._ended.append((pending.answer, result))
 
     # --- updates ---
 
@@ -440,7 +445,7 @@ class AcpSession:
             self._wake.set()
 
 
-def _read_ending(event: TurnEnded) -> StopReason | RpcError:
+def _read_ending(event: TurnEnded) -> PromptResult:
     """Return how a prompt is answered when its turn has ended like this."""
     if event.reason != "error":
         return _STOP_REASONS.get(event.reason, "end_turn")
@@ -448,7 +453,7 @@ def _read_ending(event: TurnEnded) -> StopReason | RpcError:
     return RpcError(code, describe_ending(event))
 
 
-def _settle(answer: "asyncio.Future[StopReason]", result: StopReason | RpcError) -> None:
+def _settle(answer: "asyncio.Future[StopReason]", result: PromptResult) -> None:
     if answer.done():
         return
     if isinstance(result, RpcError):

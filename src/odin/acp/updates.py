@@ -7,7 +7,7 @@ become another one is sent again as a new message.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import UNSET
 from msgspec.structs import asdict
@@ -195,9 +195,13 @@ class SessionUpdates:
         if not is_known:
             yield NewCall(**asdict(now))
             return
-        fields = {name: value for name, value in asdict(now).items() if getattr(before, name, UNSET) != value}
+        fields: dict[str, Any] = {
+            name: value
+            for name, value in asdict(now).items()
+            if name != "tool_call_id" and getattr(before, name, UNSET) != value
+        }
         if fields:
-            yield ChangedCall(**{**fields, "tool_call_id": id})
+            yield ChangedCall(tool_call_id=id, **fields)
 
     def _end_dropped_calls(self, agent: str, model: TranscriptModel) -> Iterator[Update]:
         """Yield the end of calls that are not part of the transcript any more, such as those of a dropped reply."""
