@@ -40,9 +40,9 @@ def list_names(messages: Iterable[Line], workspace: Path) -> dict[str, str]:
     """Return what has a placeholder in these messages."""
     names = {str(workspace): "$WORKSPACE", str(Path(__file__).parents[1]): "$TESTS", sys.executable: "$PYTHON"}
     for _, message in messages:
-        result = message.get("result")
-        for session in (result or {}).get("sessions", [result]) if isinstance(result, dict) else ():
-            if isinstance(session, dict) and "sessionId" in session:
+        result: Message = message.get("result") or {}
+        for session in result.get("sessions", [result]):
+            if "sessionId" in session:
                 names.setdefault(session["sessionId"], f"$SESSION{len(names) - 2}")
     return names
 
@@ -58,13 +58,12 @@ def _replace(text: str, names: dict[str, str]) -> str:
 
 def _shorten(message: Message) -> Message:
     """Leave out what only fills the file: models and commands."""
-    holder = message.get("result") or message.get("params", {}).get("update") or {}
-    if isinstance(holder, dict):
-        if "availableCommands" in holder:
-            holder["availableCommands"] = holder["availableCommands"][:_SHOWN_COMMANDS]
-        for option in holder.get("configOptions", ()):
-            if option["id"] == "model":
-                option["options"] = [one for one in option["options"] if one["value"] == option["currentValue"]]
+    holder: Message = message.get("result") or message.get("params", {}).get("update") or {}
+    if "availableCommands" in holder:
+        holder["availableCommands"] = holder["availableCommands"][:_SHOWN_COMMANDS]
+    for option in holder.get("configOptions", ()):
+        if option["id"] == "model":
+            option["options"] = [one for one in option["options"] if one["value"] == option["currentValue"]]
     return message
 
 

@@ -5,6 +5,7 @@ and none that they would drop.
 """
 
 import asyncio
+import inspect
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any
 
 from acp.client.connection import ClientSideConnection
 from acp.connection import StreamDirection, StreamEvent
+from msgspec.structs import replace
 from pydantic import BaseModel, TypeAdapter
 
 from acp import schema
@@ -24,7 +26,7 @@ from odin.testing import ScriptedServer
 from odin.ui.pipes import PipeWriter, read_lines
 
 Message = dict[str, Any]
-FORMS = {"elicitation": {"form": {}}}
+FORMS: Message = {"elicitation": {"form": {}}}
 
 _REQUESTS: dict[str, type[BaseModel] | TypeAdapter[Any]] = {
     "session/update": schema.SessionNotification,
@@ -55,7 +57,7 @@ def find_problem(model: "type[BaseModel] | TypeAdapter[Any]", sent: Any) -> str:
 class Editor:
     """Answers what Odin asks with the next of `answers`: the id of an option, or the content of a form.
 
-    A callable gets the request and returns one of these; None cancels.
+    A method gets the request and returns one of these; None cancels.
     """
 
     def __init__(self, answers: Sequence[Any] = ()) -> None:
@@ -90,8 +92,8 @@ class Editor:
         self.answering.set()
         if not self.answers:
             await asyncio.Event().wait()  # until Odin does not need it any more
-        answer = self.answers.pop(0)
-        return await answer(request) if callable(answer) else answer
+        answer: Any = self.answers.pop(0)
+        return await answer(request) if inspect.ismethod(answer) else answer
 
     async def ext_notification(self, method: str, params: Message) -> None:
         pass
@@ -156,9 +158,8 @@ class Editor:
         """Return the value of a config option as the editor was told last."""
         options: list[Message] = []
         for _, message in self.messages:
-            told = message.get("result") or message.get("params", {}).get("update") or {}
-            if isinstance(told, dict) and "configOptions" in told:
-                options = told["configOptions"]
+            told: Message = message.get("result") or message.get("params", {}).get("update") or {}
+            options = told.get("configOptions", options)
         return next(option["currentValue"] for option in options if option["id"] == name)
 
     async def wait_until(self, is_there: Callable[[], Any]) -> Any:
@@ -170,12 +171,12 @@ class Editor:
 
     async def ask(self, method: str, **params: Any) -> Message:
         """Send a request as it is, and return its result. Raise RequestError."""
-        connection: Any = self.agent._conn  # pyright: ignore[reportPrivateUsage]
+        connection: Any = self.agent._conn
         async with asyncio.timeout(30):
             return await connection.send_request(method, params)
 
     async def notify(self, method: str, **params: Any) -> None:
-        connection: Any = self.agent._conn  # pyright: ignore[reportPrivateUsage]
+        connection: Any = self.agent._conn
         await connection.send_notification(method, params)
 
     async def initialize(self, **capabilities: Any) -> Message:
@@ -199,7 +200,7 @@ async def open_server(
     to_odin, from_odin = os.pipe(), os.pipe()
     bugs: list[Exception] = []
     async with AsyncExitStack() as stack:
-        given = Options(**{"env": env, "can_ask": True, **options})
+        given = replace(Options(env=env, can_ask=True), **options)
         output = PipeWriter(from_odin[1])
         server = AcpServer(given, output, ManagerOpener(given, stack).open, connect_to_holder, _collect(bugs))
         serving = asyncio.create_task(server.serve(read_lines(to_odin[0])))

@@ -41,8 +41,13 @@ def scenario(
 async def open_session(editor: Editor, workspace: Path, **more: Any) -> str:
     """Open a session and wait for what comes after the answer."""
     session = await editor.open(workspace, **more)
-    await editor.wait_until(lambda: editor.all("available_commands_update") and editor.all("config_option_update"))
+    await settle(editor)
     return session
+
+
+async def settle(editor: Editor) -> None:
+    """Wait for what is told about an opened session later than its answer."""
+    await editor.wait_until(lambda: editor.all("available_commands_update") and editor.all("config_option_update"))
 
 
 def edit(old: str = "two", new: str = "2", name: str = "e1") -> Any:
@@ -244,6 +249,7 @@ async def load(editor: Editor, workspace: Path) -> None:
     editor.updates.clear()
     loaded = await editor.ask("session/load", sessionId=session, cwd=str(workspace), mcpServers=[])
     assert loaded["configOptions"]
+    await settle(editor)
     assert editor.text("user_message_chunk") == "What is in a.txt?"
     assert editor.text() == "Two lines."
     assert {**editor.call("r1"), "sessionUpdate": ""} == {**before, "sessionUpdate": ""}
@@ -259,6 +265,7 @@ async def resume(editor: Editor, workspace: Path) -> None:
     await editor.ask("session/close", sessionId=session)
     editor.updates.clear()
     assert (await editor.ask("session/resume", sessionId=session, cwd=str(workspace)))["configOptions"]
+    await settle(editor)
     assert await editor.prompt(session, "Second.") == "end_turn"
     assert editor.text() == "Two." and editor.text("user_message_chunk") == ""
 
@@ -331,7 +338,7 @@ def make_server(**more: Any) -> Message:
 @scenario([say("Ready."), call("mcp__sample__echo", {"text": "ping"}, id="m1"), say("Done.")], ["allow_once"])
 async def mcp_servers(editor: Editor, workspace: Path) -> None:
     session = (await editor.ask("session/new", cwd=str(workspace), mcpServers=[make_server()]))["sessionId"]
-    await editor.wait_until(lambda: editor.all("available_commands_update") and editor.all("config_option_update"))
+    await settle(editor)
     await editor.prompt(session, "Start.")
     await editor.prompt(session, "Call it.")
     assert editor.call("m1")["status"] == "completed", editor.call("m1")

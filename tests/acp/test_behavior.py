@@ -13,7 +13,7 @@ from acp.exceptions import RequestError
 from odin.config import Options
 from odin.host.manager import SessionManager
 from odin.testing import ScriptedServer, call, fault, reply, say
-from tests.acp.editor import Editor, open_editor, open_server
+from tests.acp.editor import Editor, Message, open_editor, open_server
 from tests.acp.scenarios import EDIT, READ, TEXT, open_session
 
 NEW = '"method": "session/new", "params"'
@@ -36,7 +36,7 @@ MISTAKES: list[tuple[str, int, str]] = [
         *(-32002, "session/load opens it."),
     ),
     (
-        '{"jsonrpc": "2.0", "id": 7, "method": "session/load", "params": {"sessionId": "../x", "cwd": "/tmp", "mcpServers": []}}',
+        '{"jsonrpc": "2.0", "id": 7, "method": "session/load", "params": {"sessionId": "../x", "cwd": "/tmp"}}',
         *(-32602, "is not a session id"),
     ),
     ('{"jsonrpc": "2.0", "id": 7, "method": "authenticate", "params": {"methodId": "x"}}', -32602, "Use setup."),
@@ -66,10 +66,11 @@ async def test_without_a_model_the_editor_is_told_how_to_connect_one(workspace: 
     async with open_editor(None, capabilities={"auth": {"terminal": True}}, cwd=str(workspace)) as editor:
         methods = editor.messages[1][1]["result"]["authMethods"]
         assert [one["id"] for one in methods] == ["terminal", "setup"] and methods[0]["args"] == ["--setup"]
-        for method, params in (
+        asked: list[tuple[str, Message]] = [
             ("session/new", {"cwd": str(workspace), "mcpServers": []}),
             ("authenticate", {"methodId": "setup"}),
-        ):
+        ]
+        for method, params in asked:
             with pytest.raises(RequestError, match="odin auth add PROVIDER") as raised:
                 await editor.ask(method, **params)
             assert raised.value.code == -32000
@@ -95,7 +96,7 @@ async def test_what_is_left_out_of_an_untrusted_folder_is_told(workspace: Path) 
     (workspace / "odinconfig.json").write_text('{"hooks": {"PreToolUse": [{"command": "true"}]}}')
     with ScriptedServer([]) as model:
         for notices in (False, True):
-            capabilities = {"session": {"notices": {}}} if notices else {}
+            capabilities: Message = {"session": {"notices": {}}} if notices else {}
             async with open_editor(model, capabilities=capabilities) as editor:
                 await editor.open(workspace)
                 kind = "notice" if notices else "agent_message_chunk"
@@ -197,12 +198,12 @@ async def test_a_slow_editor_holds_nothing_up_and_gets_all(workspace: Path) -> N
             while "result" not in (line := json.loads(await reader.readline())):
                 pass
             session = line["result"]["sessionId"]
-            reader._transport.pause_reading()  # pyright: ignore
+            reader._transport.pause_reading()  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
             send(3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "Go."}])
             async with asyncio.timeout(10):
                 while not model.requests:
                     await asyncio.sleep(0.01)
-            reader._transport.resume_reading()  # pyright: ignore
+            reader._transport.resume_reading()  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
             heard = ""
             async with asyncio.timeout(20):
                 while (line := json.loads(await reader.readline())).get("id") != 3:

@@ -16,7 +16,7 @@ from acp.client.connection import ClientSideConnection
 from acp.exceptions import RequestError
 
 from odin.testing import ScriptedServer, call, say
-from tests.acp.editor import Editor
+from tests.acp.editor import Editor, Message
 from tests.acp.scenarios import EDIT, READ, TEXT, open_session
 
 ODIN = (sys.executable, "-m", "odin", "acp")
@@ -49,7 +49,7 @@ async def test_two_editors_share_a_session(workspace: Path) -> None:
         async with start_editor(model, workspace) as first, start_editor(model, workspace) as second:
             session = await open_session(first, workspace)
             await first.prompt(session, "From the first.")
-            server = {"name": "x", "command": "/bin/true", "args": [], "env": []}
+            server: Message = {"name": "x", "command": "/bin/true", "args": [], "env": []}
             await second.ask("session/load", sessionId=session, cwd=str(workspace), mcpServers=[server])
             assert second.text("user_message_chunk") == "From the first."
             assert second.text().startswith("One.")
@@ -82,7 +82,7 @@ EDITOR = """\
     import asyncio, os, sys
     sys.path[:0] = {paths!r}
     from acp.client.connection import ClientSideConnection
-    from tests.acp.editor import Editor
+    from tests.acp.editor import Editor, Message
 
     async def main():
         process = await asyncio.create_subprocess_exec(

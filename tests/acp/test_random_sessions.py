@@ -92,10 +92,10 @@ class RandomUser:
             elif kind == 8:
                 await editor.ask("session/list", cwd=str(self._workspace))
             else:
-                done, _ = await asyncio.wait(running, timeout=5) if running else (set(), set())
-                running = [task for task in running if task not in done]
-                for task in done:
+                for task in running:
+                    await asyncio.wait([task], timeout=10)
                     self._check(task)
+                running = []
         await editor.notify("session/cancel", sessionId=session)
         for task in running:
             await asyncio.wait([task], timeout=30)
@@ -124,6 +124,6 @@ async def test_a_random_session(seed: int, workspace: Path) -> None:
     (workspace / "a.txt").write_text("one\ntwo\nthree\n")
     user = RandomUser(dice, workspace)
     with ScriptedServer(RandomModel(dice)) as model:
-        capabilities = FORMS if dice.random() < 0.5 else {}
+        capabilities: Message = FORMS if dice.random() < 0.5 else {}
         async with open_editor(model, answers=[user.answer] * 1000, capabilities=capabilities) as editor:
             await user.use(editor)

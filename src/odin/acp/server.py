@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,9 +163,8 @@ class AcpServer:
         Not in a thread: two threads that import at once can wait for each other.
         """
         await self._connection.drain()
-        import odin.acp.session
-        import odin.host.manager
-        import odin.server.local  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        for name in ("odin.acp.session", "odin.host.manager", "odin.server.local"):
+            import_module(name)
 
     async def _authenticate(self, params: AuthenticateParams) -> Any:
         """Succeed if a model is connected by now; connecting one is up to the user."""

@@ -188,9 +188,11 @@ class AcpSession:
         waiting = [*(one.answer for one in self._pending.values()), *self._turn_waiters]
         self._pending.clear()
         self._turn_waiters.clear()
-        for answer, known in (*self._ended, *((one, result) for one in waiting)):
+        ended, self._ended = self._ended, []
+        for answer, known in ended:
             _settle(answer, known)
-        self._ended.clear()
+        for answer in waiting:
+            _settle(answer, result)
 
     # --- events ---
 
