@@ -1,7 +1,8 @@
 """Conversations between an editor and Odin as JSON lines that are the same in every run.
 
 `{"to": "odin", …}` are messages of the editor. What differs from run to run has a placeholder: ids, folders, times.
-Updates between two other messages are merged, because how many there are depends on timing.
+Updates between two other messages are merged, because how many there are depends on timing. So does when facts are
+told, such as the use of tokens: of these the last ones stand at the end.
 """
 
 import json
@@ -18,22 +19,38 @@ FOLDER = Path(__file__).parent / "recordings"
 _CHUNKS = ("agent_message_chunk", "agent_thought_chunk", "user_message_chunk")
 _FACTS = ("usage_update", "session_info_update", "available_commands_update", "config_option_update", "plan")
 _SHOWN_COMMANDS = 3
+TITLE = "A better name"
+"""Other titles are made by Odin at some time after a prompt."""
 
 
 def normalize(messages: Sequence[Line], workspace: Path) -> list[Line]:
     """Return the conversation with merged updates and placeholders."""
     merged: list[Line] = []
     batch: list[Message] = []
+    facts: dict[str, Message] = {}
     for direction, message in messages:
-        if message.get("method") == "session/update":
+        if message.get("method") != "session/update":
+            merged += [("<", one) for one in _merge(batch)]
+            batch = []
+            merged.append((direction, message))
+        elif (kind := message["params"]["update"]["sessionUpdate"]) not in _FACTS:
             batch.append(message)
-            continue
-        merged += [("<", one) for one in _merge(batch)]
-        batch = []
-        merged.append((direction, message))
-    merged += [("<", one) for one in _merge(batch)]
+        elif _is_certain(message["params"]["update"]):
+            facts[kind] = message
+    merged += [("<", one) for one in (*_merge(batch), *(facts[kind] for kind in _FACTS if kind in facts))]
     names = list_names(messages, workspace)
     return [(direction, json.loads(_replace(json.dumps(_shorten(message)), names))) for direction, message in merged]
+
+
+def _is_certain(fact: Message) -> bool:
+    """True for a fact that is told in every run: a setting may come only in the answer of the request that set it."""
+    kind = fact["sessionUpdate"]
+    return fact.get("title") == TITLE if kind == "session_info_update" else kind != "config_option_update"
+
+
+def drop_facts(lines: Sequence[Line]) -> list[Line]:
+    """Return the part of a normalized conversation that comes in the same order in every run."""
+    return [line for line in lines if line[1].get("params", {}).get("update", {}).get("sessionUpdate") not in _FACTS]
 
 
 def list_names(messages: Iterable[Line], workspace: Path) -> dict[str, str]:
@@ -85,17 +102,10 @@ def _merge(batch: Sequence[Message]) -> list[Message]:
                     "sessionUpdate": found[key]["params"]["update"]["sessionUpdate"],
                 }
                 continue
-        elif kind in _FACTS:
-            key = kind, ""
         else:
             key = kind, len(found)
         found[key] = message
-    # Facts come with whatever else is sent.
-    return sorted(found.values(), key=lambda one: _rank(one["params"]["update"]["sessionUpdate"]))
-
-
-def _rank(kind: str) -> int:
-    return _FACTS.index(kind) + 1 if kind in _FACTS else 0
+    return list(found.values())
 
 
 def write(name: str, lines: Sequence[Line]) -> None:

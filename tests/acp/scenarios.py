@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from odin.testing import SeenRequest, Turn, call, reply, say
+from tests.acp.conversation import TITLE
 from tests.acp.editor import FORMS, Editor, Message
 from tests.pictures import png
 
@@ -47,7 +48,7 @@ async def open_session(editor: Editor, workspace: Path, **more: Any) -> str:
 
 async def settle(editor: Editor) -> None:
     """Wait for what is told about an opened session later than its answer."""
-    await editor.wait_until(lambda: editor.all("available_commands_update") and editor.all("config_option_update"))
+    await editor.wait_until(lambda: editor.all("available_commands_update"))
 
 
 def edit(old: str = "two", new: str = "2", name: str = "e1") -> Any:
@@ -303,9 +304,9 @@ async def config_options(editor: Editor, workspace: Path) -> None:
 @scenario([say("A haiku.")])
 async def slash_commands(editor: Editor, workspace: Path) -> None:
     session = await open_session(editor, workspace)
-    assert await editor.prompt(session, "/rename A better name") == "end_turn"
+    assert await editor.prompt(session, f"/rename {TITLE}") == "end_turn"
     await editor.wait_until(lambda: editor.all("session_info_update"))
-    assert editor.all("session_info_update")[-1]["title"] == "A better name"
+    assert editor.all("session_info_update")[-1]["title"] == TITLE
     assert await editor.prompt(session, "/ask Write a haiku.") == "end_turn"
     assert editor.text().endswith("A haiku.")
     assert editor.option("mode") == "ask"

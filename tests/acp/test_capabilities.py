@@ -6,12 +6,13 @@
 import asyncio
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from odin.testing import ScriptedServer
-from tests.acp.conversation import FOLDER, Line, list_names, normalize, read, write
+from tests.acp.conversation import FOLDER, Line, drop_facts, list_names, normalize, read, write
 from tests.acp.editor import open_editor, open_server
 from tests.acp.scenarios import SCENARIOS, Scenario
 
@@ -45,22 +46,24 @@ async def test_a_recorded_conversation(name: str, workspace: Path) -> None:
     with prepare(SCENARIOS[name], workspace) as model:
         async with open_server(model, cwd=str(workspace)) as (reader, writer):
             heard: list[Line] = []
+
+            async def wait_for(expected: list[Line], shown: Callable[[list[Line]], list[Line]]) -> None:
+                try:
+                    async with asyncio.timeout(10):
+                        while shown(normalize(heard, workspace)) != expected:
+                            heard.append(("<", json.loads(await reader.readline())))
+                except TimeoutError:
+                    assert shown(normalize(heard, workspace)) == expected
+
             for number, (way, line) in enumerate(known):
                 if way == ">":
+                    await wait_for(drop_facts(known[:number]), drop_facts)
                     text = json.dumps(line)
                     for value, placeholder in list_names(heard, workspace).items():
                         text = text.replace(placeholder, value)
                     writer.write(text.encode() + b"\n")
                     heard.append((way, json.loads(text)))
-                    continue
-                if number + 1 < len(known) and known[number + 1][0] == way:
-                    continue  # what follows at once is waited for together
-                try:
-                    async with asyncio.timeout(10):
-                        while normalize(heard, workspace) != known[: number + 1]:
-                            heard.append(("<", json.loads(await reader.readline())))
-                except TimeoutError:
-                    assert normalize(heard, workspace) == known[: number + 1]
+            await wait_for(known, list)
 
 
 def test_each_recording_has_a_scenario() -> None:

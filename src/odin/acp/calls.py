@@ -43,8 +43,13 @@ def find_kind(name: str) -> ToolKind:
     return _KINDS.get(get_canonical_name(name), "other")
 
 
-def describe_work(block: WorkBlock, agent: str, id: str, folders: ShownFolders) -> CallFields:
-    """Return all that is shown of a call, a sub-agent, a `!` command or a background process."""
+def describe_work(
+    block: WorkBlock, agent: str, id: str, folders: ShownFolders, args: dict[str, Any] | None = None
+) -> CallFields:
+    """Return all that is shown of a call, a sub-agent, a `!` command or a background process.
+
+    `args` are those of the call that started a sub-agent.
+    """
     match block:
         case CallBlock():
             title = " ".join(filter(None, (get_display_name(block.name), describe_call(block, folders))))
@@ -66,7 +71,8 @@ def describe_work(block: WorkBlock, agent: str, id: str, folders: ShownFolders) 
                 kind="think",
                 status="in_progress" if is_good is None else "completed" if is_good else "failed",
                 content=(make_text(text),),
-                raw_input={"task": block.task},
+                locations=(),
+                raw_input={"task": block.task} if args is None else args,
             )
         case CommandBlock():
             return CallFields(
@@ -75,6 +81,7 @@ def describe_work(block: WorkBlock, agent: str, id: str, folders: ShownFolders) 
                 kind="execute",
                 status="in_progress" if block.live else "completed",
                 content=tuple(_quote(block.output or "\n".join(block.tail))),
+                locations=(),
                 raw_input={"command": block.command},
             )
         case ProcessBlock():
@@ -85,6 +92,7 @@ def describe_work(block: WorkBlock, agent: str, id: str, folders: ShownFolders) 
                 kind="execute",
                 status="in_progress" if not block.status else "failed" if is_failed else "completed",
                 content=(make_text(describe_process(block)), *_quote(block.output)),
+                locations=(),
                 raw_input={"command": block.command},
             )
 

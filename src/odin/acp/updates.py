@@ -134,8 +134,11 @@ class SessionUpdates:
                 yield from self._tell_text(block)
             case AgentBlock():
                 replaced = model.notices.replaced_calls.items()
-                call = next((one.key for one, shown in replaced if shown is block), f"agent-{block.key}")
-                yield from self._tell_call(block, "", call)
+                call = next((one for one, shown in replaced if shown is block and isinstance(one, CallBlock)), None)
+                if call is None:
+                    yield from self._tell_call(block, "", f"agent-{block.key}")
+                else:
+                    yield from self._tell_call(block, "", call.key, call.args)
             case CommandBlock() | ProcessBlock():
                 yield from self._tell_call(block, "", block.key)
             case PromptBlock():
@@ -183,8 +186,8 @@ class SessionUpdates:
         kind = ThoughtChunk if isinstance(block, ReasoningBlock) else AnswerChunk
         yield kind(content=TextContent(text=text[len(sent) :]), message_id=key)
 
-    def _tell_call(self, block: WorkBlock, agent: str, id: str) -> Iterator[Update]:
-        now = describe_work(block, agent, id, self.folders)
+    def _tell_call(self, block: WorkBlock, agent: str, id: str, args: dict[str, Any] | None = None) -> Iterator[Update]:
+        now = describe_work(block, agent, id, self.folders, args)
         is_known, before = id in self._calls, self._calls.get(id)
         is_over = now.status in _FINAL
         self._calls[id] = None if is_over else now
