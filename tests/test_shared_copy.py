@@ -70,6 +70,13 @@ def test_no_secret_of_any_event_is_in_the_copy(home: Path, workspace: Path) -> N
     assert {EMAIL_KIND, HOME_KIND, "DB_LOGIN in .env"} <= set(found)
 
 
+def test_values_in_env_files_of_packages(workspace: Path) -> None:
+    (workspace / "apps/web").mkdir(parents=True)
+    (workspace / "apps/web/.env").write_text("DB_LOGIN=web8kd93nf\n")
+    copy = copy_events(workspace, [*turn("a", "it prints web8kd93nf")])
+    assert "it prints [redacted: DB_LOGIN in apps/web/.env]" in read_text(copy)
+
+
 def test_the_review_says_what_and_where(workspace: Path) -> None:
     call = ToolCall("c1", "Bash", {"command": "env"})
     copy = copy_events(

@@ -1,5 +1,7 @@
 """Shared sessions: who may read a copy and for how long, what is on the disk, and the public endpoint."""
 
+import asyncio
+import gc
 import json
 import os
 import stat
@@ -288,6 +290,24 @@ async def test_a_link_gives_access_to_nothing_else(workspace: Path) -> None:
             for path in ("/shared/", f"/shared/{share.record.id}", "/shares", "/shared?id=x"):
                 got = await served.ask("", "POST", path, {})
                 assert got.status_code in (400, 401), path
+
+
+async def test_slow_readers_cost_no_memory(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            share = share_session(served.shares, workspace, "x" * 8_000_000)
+            body = json.dumps({"id": share.record.id, "secret": share.secret})
+            head = f"POST /shared HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writers: list[asyncio.StreamWriter] = []
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1000)
+                writer.write(f"{head}{body}".encode())
+                assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+                writers.append(writer)
+            ends = [item for item in gc.get_objects() if isinstance(item, asyncio.WriteTransport)]
+            assert sum(end.get_write_buffer_size() for end in ends if not end.is_closing()) < 1_000_000
+            for writer in writers:
+                writer.transport.abort()
 
 
 async def test_bad_links_get_the_same_answer(workspace: Path) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
@@ -56,7 +56,7 @@ from odin.server.feed import FrameFeed, Watcher
 from odin.server.guard import TooManyRequests
 from odin.server.page.files import is_page_file, send_page_file
 from odin.server.sessions import HostedSession, HostedSessions, OpConflict, SharedSessions
-from odin.server.shared_page import read_shared_session
+from odin.server.shared_page import encode_shared_session
 from odin.server.shares import OpenedShare, ShareRefused
 from odin.session.export_html import read_image
 from odin.version import __version__
@@ -70,6 +70,7 @@ _MAX_READING_BYTES = 4 * MAX_BODY_BYTES
 """The bodies of all requests that are being received."""
 
 _MAX_PAIRING_BYTES = 10_000
+_PART_BYTES = 64_000
 _MAX_COMPLETIONS = 50
 _MAX_QUERIES = 4
 """Queries of one client that are answered at once; the next ones wait."""
@@ -265,7 +266,7 @@ class Application:
                 return make_json(await self._access.pair(body, request.scope))
             if endpoint.name == "shared":
                 share = await self._access.open_share(body, request.scope)
-                return make_json(await asyncio.to_thread(read_shared_session, share))
+                return _send_slowly(await asyncio.to_thread(encode_shared_session, share))
             assert who is not None
             if not self._access.is_valid(request.state.token):
                 raise Unauthorized("The token was revoked.", "Pair this client again: `odin pair`.")
@@ -523,6 +524,16 @@ def make_json(result: Any) -> Response:
     except UnicodeEncodeError:
         data = msgspec.json.encode(to_valid_unicode_all(msgspec.to_builtins(result)))
     return Response(data, media_type="application/json")
+
+
+def _send_slowly(data: bytes) -> Response:
+    """Return JSON for strangers: in parts, each sent when the one before was taken. So slow readers cost nothing."""
+
+    async def split() -> AsyncGenerator[bytes]:
+        for start in range(0, len(data), _PART_BYTES):
+            yield data[start : start + _PART_BYTES]
+
+    return StreamingResponse(split(), media_type="application/json", headers={"content-length": str(len(data))})
 
 
 def make_problem(error: OdinError) -> Response:
