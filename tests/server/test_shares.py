@@ -205,6 +205,18 @@ def test_the_number_of_shares_is_limited(store: ShareStore, workspace: Path) -> 
         store.create(log, "t", [("main.jsonl", b"")], ttl=DAY)
 
 
+def test_links_that_have_ended_do_not_fill_the_file(store: ShareStore, workspace: Path, clock: SetClock) -> None:
+    log = write_log(workspace, [SessionOpened(str(workspace), "test/model", "1"), *turn("t1", "hello")])
+    first = store.create(log, "t", [("main.jsonl", b"")], ttl=DAY)
+    for _ in range(MAX_SHARES + 20):
+        last = store.create(log, "t", [("main.jsonl", b"")], ttl=1)
+        clock.now += 2
+    saved = json.loads((get_state_dir(os.environ) / "shares/shares.json").read_text())
+    assert len(saved["shares"]) == MAX_SHARES + 2
+    assert [item.id for item in store.list_shares()] == [first.record.id]
+    assert refuse(store, last.record.id, last.secret).startswith("This share expired on ")
+
+
 def test_what_a_crash_leaves_behind_is_removed(store: ShareStore, workspace: Path) -> None:
     share_session(store, workspace)
     left = get_state_dir(os.environ) / "shares/deadbeef"
@@ -308,6 +320,7 @@ async def test_slow_readers_cost_no_memory(workspace: Path) -> None:
             assert sum(end.get_write_buffer_size() for end in ends if not end.is_closing()) < 1_000_000
             for writer in writers:
                 writer.transport.abort()
+            await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 async def test_bad_links_get_the_same_answer(workspace: Path) -> None:

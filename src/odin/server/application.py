@@ -14,7 +14,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
@@ -266,7 +266,8 @@ class Application:
                 return make_json(await self._access.pair(body, request.scope))
             if endpoint.name == "shared":
                 share = await self._access.open_share(body, request.scope)
-                return _send_slowly(await asyncio.to_thread(encode_shared_session, share))
+                data = await asyncio.to_thread(encode_shared_session, share)
+                return _PartedResponse(data, media_type="application/json")
             assert who is not None
             if not self._access.is_valid(request.state.token):
                 raise Unauthorized("The token was revoked.", "Pair this client again: `odin pair`.")
@@ -459,6 +460,17 @@ class Application:
         )
 
 
+class _PartedResponse(Response):
+    """Sends each part when the one before was taken, so that slow readers cost no memory."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, len(self.body), _PART_BYTES):
+            part = bytes(self.body[start : start + _PART_BYTES])
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 class _EventResponse(Response):
     """Server-sent events. The connection gets the frames of the feed directly once the past is sent."""
 
@@ -524,16 +536,6 @@ def make_json(result: Any) -> Response:
     except UnicodeEncodeError:
         data = msgspec.json.encode(to_valid_unicode_all(msgspec.to_builtins(result)))
     return Response(data, media_type="application/json")
-
-
-def _send_slowly(data: bytes) -> Response:
-    """Return JSON for strangers: in parts, each sent when the one before was taken. So slow readers cost nothing."""
-
-    async def split() -> AsyncGenerator[bytes]:
-        for start in range(0, len(data), _PART_BYTES):
-            yield data[start : start + _PART_BYTES]
-
-    return StreamingResponse(split(), media_type="application/json", headers={"content-length": str(len(data))})
 
 
 def make_problem(error: OdinError) -> Response:
