@@ -319,3 +319,22 @@ def test_redaction_time_is_not_quadratic():
     for text in LONG_TEXTS:
         made(text)
     assert time.process_time() - started < 60
+
+
+@each(
+    "start",
+    [
+        ".env:",
+        "./.env:3:",
+        "/a/my-project/prod.env:12:",
+        "a-1/b.env-12-",
+        ".env-",
+        "HEAD:.env:3:",
+        "HEAD~2:a/.env:",
+    ],
+)
+def test_a_search_in_secret_files(start: str):
+    """With and without line numbers, lines of context, and of a revision."""
+    assert PATTERN_REDACTOR(f"{start}NAME=two words").text == f"{start}NAME=[redacted: value of a secret file]"
+    other = f"{start.replace('.env', '.py')}NAME=two words"
+    assert PATTERN_REDACTOR(other).text == other

@@ -208,6 +208,7 @@ def test_the_number_of_shares_is_limited(store: ShareStore, workspace: Path) -> 
 def test_links_that_have_ended_do_not_fill_the_file(store: ShareStore, workspace: Path, clock: SetClock) -> None:
     log = write_log(workspace, [SessionOpened(str(workspace), "test/model", "1"), *turn("t1", "hello")])
     first = store.create(log, "t", [("main.jsonl", b"")], ttl=DAY)
+    last = first
     for _ in range(MAX_SHARES + 20):
         last = store.create(log, "t", [("main.jsonl", b"")], ttl=1)
         clock.now += 2

@@ -375,7 +375,11 @@ _DIFF_FILE = re.compile(
     r"(?:[|*/\\_ ]{2,})?(?:diff -.* (?P<file>\S+)|(?:\+\+\+|---) (?P<side>[^\t]+)|(?P<end>commit [0-9a-f]{7,64}))"
 )
 """The start of a file's section, maybe behind a graph. A line of the file itself begins with a sign or one blank."""
-_LISTED = re.compile(r"(?:[\w./@~^-]+:)?(?P<path>[\w./@+-]+)[:-](?:\d+[:-])?")
+_LISTED = (
+    re.compile(r"(?:[\w./@~^-]+:)?(?P<path>[\w./@+-]+?)(?P<sign>[:-])\d+(?P=sign)"),
+    re.compile(r"(?:[\w./@~^-]+:)?(?P<path>[\w./@+-]+)[:-]"),
+)
+"""What stands before a line in the output of a search, with and without line numbers, maybe after a revision."""
 _LISTED_SETTING = re.compile(r"^(?=[^=:\n]*+[=:])[\w./@~^+:-]*[:-].*", re.MULTILINE)
 """Lines that may match `_LISTED` and then `_SETTING`: all others are skipped without a call of their own."""
 _SETTING = re.compile(r"[+\- ]?\s*(?:export\s+)?[\"']?(?P<name>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*(?P<value>\S.*)")
@@ -395,8 +399,9 @@ def find_listed_values(text: str) -> Iterator[tuple[int, int]]:
             in_secret_file = is_secret_path(mark["file"] or mark["side"] or "")
             continue
         # A search prints lines such as `.env:3:KEY=value`.
-        before = _LINE_LEAD.match(line[0]) if in_secret_file else _LISTED.match(line[0])
-        if before is None or not (in_secret_file or is_secret_path(before["path"])):
+        listed = (found for pattern in _LISTED if (found := pattern.match(line[0])) and is_secret_path(found["path"]))
+        before = _LINE_LEAD.match(line[0]) if in_secret_file else next(listed, None)
+        if before is None:
             continue
         setting = _SETTING.match(line[0], before.end())
         if setting is not None and not _PLAIN_VALUE.fullmatch(setting["value"]):
