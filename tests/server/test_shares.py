@@ -376,6 +376,15 @@ async def test_ended_shares_say_why(workspace: Path) -> None:
             assert (await read_share(served, expired)).json()["error"].startswith("This share expired on ")
 
 
+async def test_a_client_that_deletes_a_session_removes_its_copy(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            share = share_session(served.shares, workspace)
+            folder = served.shares.open(share.record.id, share.secret, "::1").folder
+            got = await served.ask("approve", "DELETE", f"/sessions/{share.record.session}")
+            assert (got.status_code, folder.exists()) == (200, False)
+
+
 async def test_a_damaged_file_is_not_described_to_strangers(workspace: Path) -> None:
     with ScriptedServer([]) as model:
         async with serve(model, workspace) as served:
