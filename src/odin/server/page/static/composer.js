@@ -31,11 +31,21 @@ export function Composer({ screen, controls }) {
     requestAnimationFrame(() => input.current?.setSelectionRange(cursor, cursor));
   };
 
-  useLayoutEffect(() => {
+  const fit = () => {
     const node = input.current;
     node.style.height = 'auto';
     node.style.height = `${node.scrollHeight + 2}px`;
-  }, [text, isNarrow]);
+  };
+  useLayoutEffect(fit, [text]);
+  useEffect(() => {
+    let width = 0;
+    const observer = new ResizeObserver(([{ contentRect }]) => {
+      if (contentRect.width !== width) fit();
+      width = contentRect.width;
+    });
+    observer.observe(input.current);
+    return () => observer.disconnect();
+  }, []);
   useEffect(() => {
     if (!isTouch && (document.activeElement === document.body || !document.activeElement)) input.current.focus();
   }, []);
