@@ -349,7 +349,7 @@ TASK = {"description": "Look around", "prompt": "List the files."}
 
 
 def answer_agents(seen: SeenRequest) -> Turn:
-    if "List the files." not in seen.body.decode() or '"AgentTool"' in seen.body.decode():
+    if "AgentTool" in seen.tool_names:
         return say("The agent has looked.") if seen.results else call("AgentTool", TASK, id="t1")
     return say("Only a.txt.") if seen.results else call("LS", {"path": "."}, id="l1")
 

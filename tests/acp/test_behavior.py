@@ -12,9 +12,11 @@ from acp.exceptions import RequestError
 
 from odin.config import Options
 from odin.host.manager import SessionManager
-from odin.testing import ScriptedServer, call, fault, reply, say
+from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
 from tests.acp.editor import Editor, Message, open_editor, open_server
 from tests.acp.scenarios import EDIT, READ, TEXT, open_session
+from tests.conftest import RunHere
+from tests.mcp_client.test_http import make_server, serve_app
 
 NEW = '"method": "session/new", "params"'
 
@@ -216,13 +218,27 @@ async def test_commands_that_need_a_screen_are_refused(workspace: Path) -> None:
     with ScriptedServer([]) as model:
         async with open_editor(model, capabilities={}) as editor:
             session = await open_session(editor, workspace)
-            for text, said in (("/vim", "in a terminal"), ("/renam x", "/rename"), ("", "empty")):
+            for text, said in (("/vim", "in a terminal"), ("/renam x", "/rename"), ("", "Write what you want done")):
                 with pytest.raises(RequestError, match=said):
                     await editor.prompt(session, text)
             offered = {one["name"] for one in editor.all("available_commands_update")[-1]["availableCommands"]}
             assert {"status", "undo", "review"} <= offered and not offered & {"vim", "new", "exit"}
             assert await editor.prompt(session, "/status") == "end_turn"
             assert "anthropic" in editor.text()
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+async def test_mcp_servers_of_the_editor_are_reached_by_their_address(workspace: Path, kind: str) -> None:
+    app = make_server().streamable_http_app() if kind == "http" else make_server().sse_app()
+    script = [say("Ready."), call("mcp__The_web__header", {"name": "x-token"}, id="m1"), say("Done.")]
+    with serve_app(app) as url, ScriptedServer(script) as model:
+        place = f"{url}/mcp" if kind == "http" else f"{url}/sse"
+        server = {"type": kind, "name": "The web", "url": place, "headers": [{"name": "x-token", "value": "from-zed"}]}
+        async with open_editor(model, capabilities={}, answers=["allow_once"]) as editor:
+            session = (await editor.ask("session/new", cwd=str(workspace), mcpServers=[server]))["sessionId"]
+            await editor.prompt(session, "Start.")
+            await editor.prompt(session, "Call it.")
+            assert "from-zed" in str(editor.call("m1")["content"]), editor.call("m1")
 
 
 async def test_what_a_question_needs_a_form_for_is_told(workspace: Path) -> None:
@@ -242,6 +258,36 @@ async def test_a_reply_that_starts_again_ends_its_calls(workspace: Path) -> None
             session = await open_session(editor, workspace)
             await editor.prompt(session, "Go.")
             _assert_all_over(editor)
+
+
+async def test_a_sub_agent_asks_under_its_name(workspace: Path) -> None:
+    """The request names the call as it is shown, and the agent that asks."""
+
+    def answer(seen: SeenRequest) -> Turn:
+        if "AgentTool" in seen.tool_names:
+            task = {"description": "Write", "prompt": "Write it."}
+            return say("Over.") if seen.results else call("AgentTool", task, id="t1")
+        args = {"file_path": "b.txt", "content": "new\n"}
+        return say("Written.") if seen.results else call("WriteFile", args, id="w1")
+
+    with ScriptedServer(answer) as model:
+        async with open_editor(model, capabilities={}, answers=["allow_once"]) as editor:
+            session = await open_session(editor, workspace)
+            await editor.prompt(session, "Let an agent write.")
+            asked = editor.asked[0]["params"]["toolCall"]
+            assert asked["toolCallId"] in {one["toolCallId"] for one in editor.all("tool_call")}
+            assert asked["toolCallId"].endswith(":w1") and asked["title"].startswith("agent-1: ")
+            assert (workspace / "b.txt").read_text() == "new\n"
+
+
+def test_the_command_line(run_here: RunHere) -> None:
+    for args, said in (
+        (("--setup",), "--setup needs a terminal."),
+        (("--permission-mode", "x"), "'x'"),
+        (("extra",), "extra"),
+    ):
+        code, out, err = run_here("acp", *args)
+        assert (code, out) == (2, "") and said in err, err
 
 
 def _assert_all_over(editor: Editor) -> None:

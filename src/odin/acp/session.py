@@ -15,6 +15,7 @@ from odin.acp.prompts import PromptContent, read_content
 from odin.acp.protocol import (
     AUTH_REQUIRED,
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     AnswerChunk,
     Command,
     CommandInput,
@@ -338,6 +339,8 @@ class AcpSession:
     async def prompt(self, blocks: Sequence[ContentBlock]) -> StopReason:
         """Send a prompt or run a slash command, and return why its turn has ended. Raise RpcError if that failed."""
         content = read_content(blocks)
+        if not content.text.strip() and not content.attachments:
+            raise RpcError(INVALID_PARAMS, "The prompt is empty.", "Write what you want done.")
         if not content.typed.startswith("/"):
             return await self._send_prompt(content, self.mode)
         from odin.ui.plain.commands import MODES
