@@ -3,7 +3,6 @@
 What the editor sends is lenient: fields that are not needed are not read, and null stands for absent.
 """
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -39,15 +38,9 @@ class Params(Struct, frozen=True, kw_only=True, rename="camel"):
     pass
 
 
-class ClientInfo(Params, frozen=True, kw_only=True):
-    name: str = ""
-    version: str = ""
-
-
 class InitializeParams(Params, frozen=True, kw_only=True):
     protocol_version: int
     client_capabilities: dict[str, Any] | None = None
-    client_info: ClientInfo | None = None
 
 
 class AuthenticateParams(Params, frozen=True, kw_only=True):
@@ -333,6 +326,3 @@ def read_flag(raw: Any, *names: str) -> bool:
     for name in names:
         raw = raw.get(name) if isinstance(raw, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return raw is True or isinstance(raw, dict)
-
-
-SendUpdate = Callable[[Update], None]

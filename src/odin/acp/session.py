@@ -145,21 +145,21 @@ class AcpSession:
         """Follow the session. With `replay` the editor has been told the whole conversation when this returns."""
         shot = await self._client.snapshot()
         self._is_replayed = replay
+        self._questions += shot.interactions
         self._follower.start(self._client, shot.seq, is_working=shot.executing or shot.team_working)
         if shot.seq >= 0:
             await self._caught_up.wait()
-        self._questions += shot.interactions
         await self._refresh_options()
         if replay:
             await self._flush()
 
     def go_live(self) -> None:
         """Send updates from now on: the editor knows the session. What its user should know first comes first."""
-        for text in (*self._info.warnings, self._info.notice):
-            if text:
-                self._updates.add_notice(text, "warn")
         self._has_news_of.add("commands")
+        self._listed = None
         if self._flusher is None:
+            for text in filter(None, (*self._info.warnings, self._info.notice)):
+                self._updates.add_notice(text, "warn")
             self._flusher = self._connection.spawn(self._flush_forever())
             self._connection.spawn(self._list_models())
         self._wake.set()
@@ -265,23 +265,28 @@ class AcpSession:
         self._connection.notify("session/update", {"sessionId": self.id, "update": update})
 
     async def _flush_forever(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            await self._flush()
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._flush()
+        except Exception:
+            self._handle_end(self._client, "Odin failed to tell what happens in the session.", -1)
+            raise
 
     async def _flush(self) -> None:
         """Send what has changed, then ask and answer what belongs after it; wait while the editor is slow."""
         async with self._flushing:
+            ended, self._ended = self._ended, []
+            told = {asked.id for asked in self._questions}
             for number, update in enumerate(self._updates.take(), 1):
                 self._send(update)
                 if number % _DRAIN_EVERY == 0:
-                    await self._connection.drain()
-            ended, self._ended = self._ended, []
-            questions, self._questions = self._questions, []
-            for asked in questions:
-                if asked.id not in self._asked:
+                    await self._connection.drain()  # meanwhile more may happen, which the next flush tells
+            for asked in self._questions:
+                if asked.id in told and asked.id not in self._asked:
                     self._asked[asked.id] = self._connection.spawn(self._ask(asked))
+            self._questions = [asked for asked in self._questions if asked.id not in told]
             for answer, result in ended:
                 _settle(answer, result)
             news, self._has_news_of = self._has_news_of, set()
@@ -391,7 +396,10 @@ class AcpSession:
         for name, pending in list(self._pending.items()):
             pending.is_cancelled = True
             await self._client.submit(DropPrompt(name))
-        await self._client.submit(Interrupt())
+        if not await self._client.submit(Interrupt()):
+            waiters, self._turn_waiters = self._turn_waiters, []
+            self._ended.extend((waiter, "cancelled") for waiter in waiters)
+            self._wake.set()
 
     async def _withdraw(self, id: str) -> None:
         if id in self._pending and not await self._client.submit(DropPrompt(id)):

@@ -109,7 +109,7 @@ class SessionUpdates:
                 model.touch(block)
 
     def take(self) -> Iterator[Update]:
-        for agent, model in self._transcripts.items():
+        for agent, model in list(self._transcripts.items()):
             touched, is_reshaped = model.take_changes()
             for block in _sort(model, touched):
                 yield from self._translate(block, agent, model)
