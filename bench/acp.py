@@ -4,7 +4,6 @@
 """
 
 import json
-import statistics
 import subprocess
 import tempfile
 import time
@@ -49,19 +48,20 @@ def rows() -> list[Row]:
         server = Server(folder, turns=0)
         env = server.environment(folder)
         try:
-            for _ in range(ROUNDS + 1):
+            for _ in range(ROUNDS):
                 started, _, _ = timed([*ODIN, "-p", "--yes", "go"], env, work)
-                floor.append((server.new_requests(1)[0]["at"] - started) * 1000)
+                seen = list[float]()
+                while not seen:  # the title of an earlier session may have been asked for late
+                    seen = [one["at"] for one in server.new_requests(1) if one["at"] > started]
+                floor.append((seen[0] - started) * 1000)
                 times = time_editor(env, work)
                 first.append(times[0])
                 opened.append(times[1])
         finally:
             server.stop()
-    # The first round fills the caches.
-    usual = statistics.median(floor[1:])
     return [
-        Row("odin acp: initialize answered", statistics.median(first[1:]), usual, 1.3, "ms", True),
-        Row("odin acp: session open", statistics.median(opened[1:]), usual, 1.3, "ms", True),
+        Row("odin acp: initialize answered", min(first), min(floor), 1.3, "ms", True),
+        Row("odin acp: session open", min(opened), min(floor), 1.3, "ms", True),
     ]
 
 
