@@ -93,6 +93,7 @@ commands:
   odin resume [ID]       same as --resume
   odin serve             serve sessions to browsers, programs and other machines
   odin share ID          share a session as a page without secrets; list and revoke
+  odin acp               work as an agent of an editor: Zed, JetBrains, Neovim, Emacs, VS Code
   odin attach ID|URL     watch and steer a session that is open elsewhere
   odin headless          exchange JSON lines with a program: --format stream-json (the default) or jsonl
   odin migrate           import servers, rules, keys, sessions, ... of other agents
