@@ -8,7 +8,8 @@
     work = await workspaces.apply(workspace, store, paths, diff.tree)   # these files, into the project
     end = await workspaces.end(workspace)  # removes or keeps the worktree; say `end.describe()`
 
-A worktree has the configuration, the trust and the rules of its project. An agent that is continued gets its workspace
+A worktree has the configuration, the trust and the rules of its project; the folders besides the project are read-only
+for it. An agent that is continued gets its workspace
 back with `workspaces.reopen(name)`, where `name` is `workspace.worktree.name`.
 """
 
@@ -26,6 +27,7 @@ from odin.app.sandbox import LazySandbox
 from odin.config import Config
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
+from odin.core.root import Root
 from odin.sandbox.process import Watchdog
 from odin.sandbox.runner import ProcessRunner
 
@@ -81,7 +83,9 @@ class AgentWorkspaces:
         sandbox: LazySandbox,
         get_git: "Callable[[], Git]",
         watchdog: Watchdog,
+        roots: tuple[Root, ...] = (),
     ) -> None:
+        self._roots = roots
         self.by_agent: dict[str, AgentWorkspace] = {}
         self.main = AgentWorkspace(config.root, environment, runner, sandbox)
         self._config = config
@@ -91,6 +95,18 @@ class AgentWorkspaces:
         self._watchdog = watchdog
         self._worktrees: AgentWorktrees | None = None
         self._workspaces: list[AgentWorkspace] = []
+
+    def set_roots(self, roots: tuple[Root, ...]) -> None:
+        """Let the commands of all agents work in these folders besides the project."""
+        self._roots = roots
+        for workspace in (self.main, *self._workspaces):
+            workspace.sandbox.set_roots(self._limit_roots(workspace.root))
+
+    def _limit_roots(self, root: str) -> tuple[Root, ...]:
+        """Return the folders besides the project for agents that work in `root`: in a worktree they are read-only."""
+        if root == self._config.root:
+            return self._roots
+        return tuple(replace(other, access="read") for other in self._roots)
 
     def find_folders(self, agent: str) -> tuple[str, str] | None:
         """Return the working directory and the root of a live sub-agent; None if it is not alive."""
@@ -193,7 +209,7 @@ class AgentWorkspaces:
     def _make_runner(self, root: str, environment: ExecutionEnvironment) -> tuple[ProcessRunner, LazySandbox]:
         """Return what runs the commands of one agent, in a sandbox for this folder."""
         config = replace(self._config, root=root)
-        sandbox = LazySandbox(config, environment, visible=(str(self._folder),))
+        sandbox = LazySandbox(config, environment, visible=(str(self._folder),), roots=self._limit_roots(root))
         runner = ProcessRunner(
             environment,
             self._folder / "outputs",

@@ -43,6 +43,7 @@ from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
 from odin.core.policy import RuleAction, RuleLayer
+from odin.core.root import Root
 from odin.core.text import describe_mismatch
 from odin.policy.modes import parse_mode, parse_permission_mode
 from odin.redis.settings import RedisSettings
@@ -60,7 +61,7 @@ VERBATIM_KEYS = ("rules", "hooks", "commands")
 
 DECLARED_KEYS = (
     *("rules", "AllowedCommands", "ForbiddenCommands", "allowed_tools", "disallowed_tools", "hooks", "commands"),
-    *("skills", "lsp_servers"),
+    *("skills", "lsp_servers", "additional_directories"),
 )
 """Keys for which the value of each layer is kept."""
 
@@ -103,7 +104,7 @@ def _merge_skills(before: Any, new: Any) -> Any:
 
 
 MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    **dict.fromkeys(("ForbiddenCommands", "disallowed_tools"), _append_unique),
+    **dict.fromkeys(("ForbiddenCommands", "disallowed_tools", "additional_directories"), _append_unique),
     **dict.fromkeys(("retry", "model_pools", "cache", "compaction", "verify", "loop"), _merge_objects),
     **dict.fromkeys(("lsp_servers", "memory", "commands"), _merge_objects),
     "mcp": _keep_earlier,
@@ -183,6 +184,7 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "skills": lambda new, old: not new.get("paths") and not (new.get("enabled") and not old.get("enabled", True)),
     "lsp": lambda new, old: new == "off" or new == old or old == "auto",
     "memory": lambda new, old: new.get("mode") in (None, "off", old.get("mode", "auto")),
+    "additional_directories": lambda new, old: not new,
     "loop": lambda new, old: new.get("max_iterations", 0) <= old.get("max_iterations", LoopSettings().max_iterations),
 }
 """Keys that decide how much Odin may do and who sees the work, and the check that a new value is no looser."""
@@ -257,10 +259,12 @@ def load(
     *,
     trust: bool = False,
     plugin_dirs: Sequence[str] = (),
+    add_dirs: Sequence[str] = (),
 ) -> Config:
     """Return the configuration for a session in `cwd`. `flags` are keys by their Python names: `Options.to_flags()`.
 
-    `trust`: the user trusts the folder for this run, whatever it contains. `plugin_dirs` are plugins for this run.
+    `trust`: the user trusts the folder for this run, whatever it contains. `plugin_dirs` are plugins for this run,
+    `add_dirs` folders besides the project: `PATH` or `PATH:ro`.
     """
     layers = _Layers(find_project_root(cwd, env))
     user = get_config_dir(env) / CONFIG_NAME
@@ -320,6 +324,13 @@ def load(
         layers.problems.append(ConfigProblem("disableBypassPermissionsMode turns off bypassPermissions.", file))
     if layers.claude_rules:
         layers.declared["rules"] = (*layers.claude_rules, *layers.declared.get("rules", ()))
+    roots: tuple[Root, ...] = ()
+    if add_dirs or layers.declared.get("additional_directories"):
+        from odin.config.roots import collect_roots
+
+        named = layers.declared.get("additional_directories", ())
+        roots, problems = collect_roots(layers.root, cwd, env, named, add_dirs, trust=trust)
+        layers.problems.extend(problems)
     # Key by key: to convert the whole, msgspec prepares the types of all keys, which delays each start by 3 ms.
     given = {
         name: msgspec.convert(layers.values[key], get_field_types(ConfigKeys)[name])
@@ -330,6 +341,7 @@ def load(
         **given,
         mode=parse_mode(layers.get_current_value("mode")),
         root=layers.root,
+        roots=roots,
         problems=tuple(layers.problems),
         sources=layers.sources,
         written=layers.written,
