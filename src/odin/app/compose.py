@@ -553,7 +553,13 @@ class SessionSurroundings:
         paths, state = core.shared.get_paths(core.environment.cwd), core.recorder.state
         servers = self._parts.extensions.servers.current
         find_resources = servers.find_resources if servers is not None else None
-        return FileFinder(paths, recent=lambda: state.files, find_resources=find_resources)
+        policy, get_paths = self._parts.permissions.policy, core.shared.get_paths
+        return FileFinder(
+            paths,
+            recent=lambda: state.files,
+            find_resources=find_resources,
+            list_others=lambda: [get_paths(root.path) for root in policy.roots],
+        )
 
     async def refresh(self) -> None:
         extensions = self._parts.extensions

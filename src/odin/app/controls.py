@@ -14,13 +14,13 @@ from odin.app.policy import load_root_rules, read_stored_keys
 from odin.app.session_parts import Extensions, SessionCore, SessionParts
 from odin.app.workspace import explain_missing_servers
 from odin.core.client import AgentSummary, AvailableModel, MemoryFile, ServerScope
-from odin.core.errors import UsageError
+from odin.core.errors import OdinError, UsageError
 from odin.core.event import EffortChanged, ModelChanged, RootAdded, RootRemoved
-from odin.core.event_values import Mode
+from odin.core.event_values import Mode, Option, Question
 from odin.core.op import ChangeMemory, ControlServers, LanguageServerAction
 from odin.core.policy import ServerExchange
 from odin.core.root import Root
-from odin.core.text import to_valid_unicode
+from odin.core.text import join_some, to_valid_unicode
 from odin.core.tool import Kind, Tool
 from odin.engine.team import Team
 from odin.models.selection import InitialModel
@@ -58,6 +58,10 @@ class SessionModels:
         return self._runtimes[agent].models.set_effort(effort)
 
 
+_IGNORE = Option("Ignore them", "They can only deny calls.")
+_TRUST = Option("Trust", "Its instructions and rules apply in this session. `odin trust add` trusts it for good.")
+
+
 class SessionRoots:
     """The folders besides the project. What works with them is told when they change, and so are the agents."""
 
@@ -65,13 +69,14 @@ class SessionRoots:
         self._parts = parts
         self._team = team
         self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def current(self) -> tuple[Root, ...]:
         return self._parts.permissions.policy.roots
 
     async def add(self, text: str) -> bool:
-        from odin.config.roots import add_root, find_root
+        from odin.config.roots import add_root, describe_untrusted, find_root
 
         core = self._parts.core
         root, variables = core.config.root, core.environment.variables
@@ -83,6 +88,13 @@ class SessionRoots:
                 return False
             await self._change(add_root(self.current, new))
         core.recorder.emit(RootAdded(replace(new, path=to_valid_unicode(new.path))))
+        if not self._parts.permissions.interactions.can_ask:
+            if left_out := await asyncio.to_thread(describe_untrusted, new):
+                core.warn(left_out)
+        elif not new.trusted:
+            task = asyncio.create_task(self._ask_for_trust(new))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         may = "may be read and changed" if new.is_writable else "may be read, but not changed"
         self._tell(f"The user added the folder {new.path} to this session: its files {may}, by absolute paths.")
         return True
@@ -97,6 +109,27 @@ class SessionRoots:
             await self._change(left)
         core.recorder.emit(RootRemoved(to_valid_unicode(place)))
         self._tell(f"The user removed the folder {place} from this session.")
+
+    async def _ask_for_trust(self, root: Root) -> None:
+        """Ask the user whether to trust a folder for this session, if it has files that count only then."""
+        from odin.config.roots import list_own_files
+
+        names = await asyncio.to_thread(list_own_files, root.path)
+        if not names:
+            return
+        recorder, interactions = self._parts.core.recorder, self._parts.permissions.interactions
+        text = f"{root.path} has files that count only if you trust it: {join_some(names, 5)}. Trust it?"
+        question = Question("Trust", text, (_IGNORE, _TRUST), type="choice")
+        try:
+            answers = await interactions.ask_questions(f"add-dir-{recorder.state.seq}", (question,), "", turn=root.path)
+        except (OdinError, TimeoutError):
+            return
+        async with self._lock:
+            if answers is None or answers[0] != (_TRUST.label,) or root not in self.current:
+                return
+            trusted = replace(root, trusted=True)
+            await self._change(tuple(trusted if other == root else other for other in self.current))
+        recorder.emit(RootAdded(replace(trusted, path=to_valid_unicode(trusted.path))))
 
     def _tell(self, text: str) -> None:
         for agent in (self._team.main, *self._team.list_agents()):

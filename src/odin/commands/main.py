@@ -469,7 +469,7 @@ def _run_interactive(args: argparse.Namespace, options: Options) -> int:
         if not options.trust:
             from odin.commands.trust import ask_for_trust
 
-            ask_for_trust(options.cwd)
+            ask_for_trust(options.cwd, options.add_dirs)
         return asyncio.run(_run_plain(args, options, settings))
     return asyncio.run(_run_app(args, options, settings))
 

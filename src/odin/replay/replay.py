@@ -159,7 +159,7 @@ def make_recorded_tools(recorded: Iterable[Envelope]) -> list[Tool[Any]]:
 _KEPT_VARIABLES = ("ODIN_CACHE_DIR", "ODIN_COMMAND")
 _OMITTED_KEYS = """
     providers web env_passthrough system_header hooks sandbox retry model small_model fallback_model confirm_timeout_s
-    question_timeout_s
+    question_timeout_s additional_directories
 """
 
 

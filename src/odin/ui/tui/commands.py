@@ -16,7 +16,9 @@ from odin.ui.session_follower import SessionObserver
 from odin.ui.slash_commands.actions import (
     ACTIONS,
     AGENT_OPTION,
+    ALREADY_ADDED,
     SHOWN_WITHOUT_ARGUMENT,
+    change_roots,
     change_rules,
     is_model_choice,
     resolve_synonym,
@@ -55,6 +57,11 @@ class ReportCommands:
         from odin.ui.tui.dialogs.rules import RulesDialog
 
         self._app.push_screen(RulesDialog())
+
+    async def run_add_dir(self, rest: str) -> None:
+        told = await change_roots(self._actions.context, rest)
+        if not rest or told == ALREADY_ADDED:  # else the event shows a line
+            self._app.show_toast(told)
 
     async def run_help(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import HelpDialog
@@ -250,7 +257,7 @@ class CommandTable:
         for group in groups:
             for method in dir(group):
                 if method.startswith("run_"):
-                    self._table[method.removeprefix("run_")] = getattr(group, method)
+                    self._table[method.removeprefix("run_").replace("_", "-")] = getattr(group, method)
 
     @property
     def names(self) -> frozenset[str]:
