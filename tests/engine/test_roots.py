@@ -1,5 +1,6 @@
 """Sessions that work in folders besides the project: edits, commands, undo, rules, trust and instructions in each."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -10,10 +11,13 @@ import pytest
 from odin.config.trust import TrustedFolder, add_trusted_folder, hash_pinned_files
 from odin.core.call_events import ToolEnded
 from odin.core.event import FilesChanged, RootAdded, RootRemoved, SessionOpened
-from odin.core.op import AddRoot, Redo, RemoveRoot, Rewind
+from odin.core.op import AddRoot, Answer, Redo, RemoveRoot, Rewind
 from odin.testing import call, reply, say
+from tests.lsp.conftest import LONG_WAITS
 
 from .conftest import Start, Talk
+from .test_language_servers import fake_config
+from .test_questions import wait_for_event
 
 ASKING: dict[str, Any] = {"yes": False, "can_ask": False, "permission_mode": "acceptEdits"}
 
@@ -212,3 +216,41 @@ async def test_resume_restores_what_was_added(start: Start, folders: Folders) ->
     opened = await resumed.recorded_events(SessionOpened)
     assert [[root.path for root in event.roots] for event in opened] == [[str(folders.lib)], [str(folders.docs)]]
     assert f"- {folders.docs} (read-only)" in resumed.server.requests[0].body.decode()
+
+
+async def test_language_servers_know_the_trusted_folders(start: Start, folders: Folders) -> None:
+    trust(folders.lib)
+    script = [reply(calls=[write(folder / "b.txt", "BAD\n") for folder in (folders.lib, folders.docs)]), say("ok")]
+    options = {"add_dirs": (str(folders.lib),), "timing": LONG_WAITS, "trust": True}
+    config = {**fake_config("pull"), "additional_directories": [str(folders.docs)]}
+    talk = await start(script, config=config, **options)
+    await talk.say("go")
+    in_lib, in_docs = list_results(talk)
+    assert f"{folders.lib}/b.txt:1:1: bad word" in in_lib
+    assert "bad word" not in in_docs
+
+
+async def test_files_are_found_and_mentioned_by_absolute_paths(start: Start, folders: Folders) -> None:
+    (folders.lib / "special.txt").write_text("special content\n")
+    talk = await start([say("ok")], **ASKING, **folders.options)
+    async with asyncio.timeout(20):
+        while not (found := await talk.client.find_files("special", 5)):
+            await asyncio.sleep(0.02)
+    assert found == (f"{folders.lib}/special.txt",)
+    assert {f"{folders.lib}/", f"{folders.docs}/"} <= {*await talk.client.find_files("", 20)}
+    await talk.say(f"look at @{found[0]}")
+    assert "special content" in talk.server.requests[0].body.decode()
+
+
+async def test_an_added_folder_asks_for_trust(start: Start, folders: Folders) -> None:
+    (folders.lib / "AGENTS.md").write_text("Use tabs in the library.\n")
+    talk = await start([reply(calls=[write(folders.lib / "one")]), say("ok")], **{**ASKING, "can_ask": True})
+    await talk.client.submit(AddRoot(str(folders.lib)))
+    question = await wait_for_event(talk)
+    assert "AGENTS.md" in question.questions[0].text
+    await talk.client.submit(Answer(question.ask_id, "answer", answers=(("Trust",),)))
+    async with asyncio.timeout(20):
+        while not (await talk.client.get_info()).roots[0].trusted:
+            await asyncio.sleep(0.01)
+    await talk.say("go")
+    assert "Use tabs in the library." in talk.server.requests[1].body.decode()

@@ -27,6 +27,7 @@ from odin.app.sandbox import LazySandbox
 from odin.config import Config
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
+from odin.core.path_names import contains
 from odin.core.root import Root
 from odin.sandbox.process import Watchdog
 from odin.sandbox.runner import ProcessRunner
@@ -102,11 +103,26 @@ class AgentWorkspaces:
         for workspace in (self.main, *self._workspaces):
             workspace.sandbox.set_roots(self._limit_roots(workspace.root))
 
+    def find_other(self, path: str) -> AgentWorkspace | None:
+        """Return a workspace for the folder besides the project that a path lies in, in which its language servers run;
+        None unless the user trusts that folder and it may be changed."""
+        roots = (root for root in self._roots if root.trusted and root.is_writable and contains(root.path, path))
+        root = next(roots, None)
+        if root is None:
+            return None
+        known = next((other for other in self._workspaces if other.root == root.path), None)
+        if known is None:
+            environment = replace(self._environment, cwd=root.path)
+            runner, sandbox = self._make_runner(root.path, environment)
+            known = AgentWorkspace(root.path, environment, runner, sandbox)
+            self._workspaces.append(known)
+        return known
+
     def _limit_roots(self, root: str) -> tuple[Root, ...]:
         """Return the folders besides the project for agents that work in `root`: in a worktree they are read-only."""
         if root == self._config.root:
             return self._roots
-        return tuple(replace(other, access="read") for other in self._roots)
+        return tuple(replace(other, access="read") for other in self._roots if other.path != root)
 
     def find_folders(self, agent: str) -> tuple[str, str] | None:
         """Return the working directory and the root of a live sub-agent; None if it is not alive."""

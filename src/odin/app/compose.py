@@ -265,7 +265,7 @@ def compose_session(
     servers = OpenedLater(
         partial(_make_servers, core, permissions, answering.small_model, runtimes), now=bool(config.mcp)
     )
-    extensions = Extensions(roles, skills, memory, servers, _find_language_servers(core, redact))
+    extensions = Extensions(roles, skills, memory, servers, _find_language_servers(core, redact, workspaces))
     ownership = FileOwnership()
     seen = make_seen_files(config, ownership, "")
     background = BackgroundProcesses(runner, core.folder / "spawn-logs", used_ids=state.sub_agents.spawn_count)
@@ -424,13 +424,20 @@ def _make_servers(
     return make_servers(core, permissions, small_model, lambda agent, tool: runtimes[agent].has_tool(tool))
 
 
-def _find_language_servers(core: SessionCore, redact: "Redactor") -> "SessionLanguageServers | None":
+def _find_language_servers(
+    core: SessionCore, redact: "Redactor", workspaces: AgentWorkspaces
+) -> "SessionLanguageServers | None":
     if not has_language_servers(core.config, core.environment.variables):
         return None
     from odin.app.language_servers import SessionLanguageServers
 
     found = SessionLanguageServers(
-        core.config, core.environment, core.recorder, lambda text: redact(text).text, core.shared.find_language_server
+        core.config,
+        core.environment,
+        core.recorder,
+        lambda text: redact(text).text,
+        core.shared.find_language_server,
+        workspaces.find_other,
     )
     return found if found.specs else None
 

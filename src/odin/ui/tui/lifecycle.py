@@ -53,7 +53,7 @@ class Startup:
         try:
             if answer in (None, "no"):
                 await trust.refuse()
-                self._app.show_toast("The settings of this project are ignored. `odin trust add` trusts it.")
+                self._app.show_toast("The settings of this folder are ignored. `odin trust add PATH` trusts it.")
                 return
             await trust.grant(network=answer == "network")
             self._app.show_toast("Trusted until these files change. `odin trust remove` revokes it.")
