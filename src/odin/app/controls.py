@@ -121,7 +121,7 @@ class SessionRoots:
         text = f"{root.path} has files that count only if you trust it: {join_some(names, 5)}. Trust it?"
         question = Question("Trust", text, (_IGNORE, _TRUST), type="choice")
         try:
-            answers = await interactions.ask_questions(f"add-dir-{recorder.state.seq}", (question,), "", turn=root.path)
+            answers = await interactions.ask_questions(f"add-dir:{root.path}", (question,), "", turn=root.path)
         except (OdinError, TimeoutError):
             return
         async with self._lock:
