@@ -100,6 +100,7 @@ class Grants(Struct, frozen=True):
     def _list_allowed(self) -> Iterator[str]:
         if self.permission not in _UNMENTIONED_MODES:
             yield f"permission mode {self.permission}"
+        yield from (f"folder {root.path} ({root.access_name})" for root in self.roots)
         for rule in self.rules:
             if rule.action == "allow":
                 yield f"rule {rule.text}" + (f" (role {rule.role})" if rule.role not in ("", DEFAULT_ROLE) else "")
