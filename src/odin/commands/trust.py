@@ -16,8 +16,8 @@ from odin.app.roles import list_project_files
 from odin.app.workspace import list_project_skill_folders
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load, resolve_folder
+from odin.config.claude_files import list_texts, read_claude_files
 from odin.config.files import read_config_file
-from odin.config.layers import list_texts, read_claude_files
 from odin.config.roots import list_own_files
 from odin.config.trust import (
     PINNED_FILES,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from odin.config.claude_files import list_texts, read_claude_files
 from odin.config.files import (
     ConfigProblem,
     ConfigValidator,
@@ -22,12 +23,8 @@ from odin.config.paths import (
     CONFIG_NAME,
     MCP_NAME,
     PLUGINS_NAME,
-    WORKTREE_FOLDER,
     find_project_root,
-    find_worktree_origin,
     get_config_dir,
-    get_home_dir,
-    get_state_dir,
 )
 from odin.config.settings import (
     Config,
@@ -401,35 +398,6 @@ def _add_project_value(
                 layers.declare(key, value, "project", source, is_claude=is_claude)
             return
     layers.set_value(key, value, "project", source, written, is_claude=is_claude)
-
-
-def read_claude_files(
-    root: str, cwd: str, env: Mapping[str, str]
-) -> "tuple[list[ClaudeSettings], list[ClaudeSettings]]":
-    """Return the settings for Claude Code of the user and of the project. In the home folder one file is the user's.
-
-    A worktree that Odin made has the local settings of its project, which git does not copy.
-    """
-    home = str(get_home_dir(env))
-    user, local = f"{home}/.claude/settings.json", ".claude/settings.local.json"
-    origin = find_worktree_origin(root, get_state_dir(env)) if f"/{WORKTREE_FOLDER}/" in root else root
-    top = root if os.path.lexists(f"{root}/{local}") else origin
-    places = {f"{root}/.claude/settings.json": root, f"{top}/{local}": top, user: ""}
-    existing = {path: folder for path, folder in places.items() if os.path.lexists(path)}
-    if not existing:
-        return [], []
-    from odin.config.claude_settings import convert_rules, read_claude_settings
-
-    same, cwd = os.path.realpath(user), os.path.realpath(cwd)
-    names = [path for path in existing if path == user or os.path.realpath(path) != same]
-    files = [read_claude_settings(Path(path), existing[path]) for path in names]
-    converted = [msgspec.structs.replace(found, entries=convert_rules(found, root, cwd, home)) for found in files]
-    return [found for found in converted if found.is_users], [found for found in converted if not found.is_users]
-
-
-def list_texts(of_project: "Sequence[ClaudeSettings]") -> dict[str, bytes]:
-    """Return the texts of the project's settings for Claude Code, which are pinned, by their paths in it."""
-    return {f".claude/{Path(found.path).name}": found.raw for found in of_project if found.raw is not None}
 
 
 def _add_claude(

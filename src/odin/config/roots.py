@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from odin.config.claude_files import list_texts, read_claude_files
 from odin.config.files import ConfigProblem, read_config_file
 from odin.config.paths import (
     CONFIG_NAME,
@@ -93,8 +94,6 @@ def _explain_refusal(path: str, project: str, env: Mapping[str, str], *, is_writ
 
 def is_trusted(path: str, env: Mapping[str, str]) -> bool:
     """True if the user trusts the project that a folder belongs to, with the content it has now."""
-    from odin.config.layers import list_texts, read_claude_files
-
     top = os.path.realpath(find_project_root(path, env))
     try:
         texts = list_texts(read_claude_files(top, top, env)[1])
