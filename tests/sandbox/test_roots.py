@@ -24,7 +24,7 @@ class OpenFolders:
         before = self._read()
         done = await self.project.run(command.format(lib=self.lib, docs=self.docs), profile)
         after = self._read()
-        self.tampered = done.tampered_files
+        self.tampered, self.denial = done.tampered_files, done.denial
         return " ".join(name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
 
     def _read(self) -> dict[str, bytes]:
@@ -54,6 +54,13 @@ async def test_commands_write_only_the_writable_one(folders: OpenFolders) -> Non
     script += "ln {docs}/a {lib}/hard && echo x > {lib}/hard"
     assert await folders.run(script) in ("", "lib/hard")
     assert (folders.docs / "a").read_text() == "a"
+
+
+async def test_a_write_in_the_read_only_one_is_not_offered_without_a_sandbox(folders: OpenFolders) -> None:
+    await folders.run("echo x > {docs}/new")
+    assert folders.denial == ""
+    await folders.run("echo x > {docs}/../new")
+    assert folders.denial == f"writing {folders.top}/new"
 
 
 async def test_no_grant_opens_the_read_only_one(folders: OpenFolders) -> None:

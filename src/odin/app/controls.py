@@ -59,7 +59,7 @@ class SessionModels:
 
 
 _IGNORE = Option("Ignore them", "They can only deny calls.")
-_TRUST = Option("Trust", "Its instructions and rules apply in this session. `odin trust add` trusts it for good.")
+_TRUST = Option("Trust", "Its instructions and rules apply in this session. `odin trust add PATH` trusts it for good.")
 
 
 class SessionRoots:

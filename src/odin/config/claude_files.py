@@ -1,4 +1,5 @@
-"""Which settings files of Claude Code there are, of the user and of a project. What reads them is loaded with the first."""
+"""Which settings files of Claude Code there are, of the user and of a project. What reads them is loaded with the
+first."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -665,10 +665,16 @@ class Sandbox:
         return tuple(dict.fromkeys(changes))
 
     def describe_denial(self, output: str, code: int, cwd: str, profile: ProcessProfile) -> str:
-        """Return what the sandbox probably denied a failed command, or ""."""
+        """Return what the sandbox probably denied a failed command, or "".
+
+        A write in a read-only root is not named: the user has decided about it, so it is not offered without a sandbox.
+        """
         layout = self._own_layouts.get(profile) or self._get_layout(_choose_use(profile))
         network = self._options.network or profile.grants.network
-        return describe_denial(output, code, cwd, layout, network=network)
+        denial = describe_denial(output, code, cwd, layout, network=network)
+        path = os.path.realpath(denial.removeprefix("writing "))
+        is_decided = any(contains(root.path, path) for root in self._session.roots if not root.is_writable)
+        return "" if is_decided else denial
 
     def _note_use(self) -> None:
         with suppress(RuntimeError):  # without an event loop the caller ends them soon

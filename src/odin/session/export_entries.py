@@ -386,7 +386,7 @@ def _describe_setting(event: AnyEvent) -> tuple[str, str]:
         case PermissionModeChanged():
             return f"Permission mode: {event.mode}.", ""
         case RootAdded():
-            return f"Folder added: {event.root.path} ({event.root.access_name}).", ""
+            return f"Folder {event.root.path}: {event.root.describe()}.", ""
         case RootRemoved():
             return f"Folder removed: {event.path}.", ""
         case RoleChanged():

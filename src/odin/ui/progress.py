@@ -109,7 +109,7 @@ class EventLines:
             case RuleRemoved():
                 return f"Rule removed {_describe_range(event)}: {event.action} {event.text}"
             case RootAdded():
-                return f"Folder added: {event.root.path} ({event.root.describe()})"
+                return f"Folder {event.root.path}: {event.root.describe()}"
             case RootRemoved():
                 return f"Folder removed: {event.path}"
             case _:
