@@ -420,9 +420,6 @@ async def change_rules(ctx: CommandContext, rest: str) -> str:
     raise make_argument_error("rules", verb)
 
 
-ALREADY_ADDED = "This folder was added already."
-
-
 async def change_roots(ctx: CommandContext, rest: str) -> str:
     """Add or remove a folder besides the project, or list them."""
     if not rest:
@@ -433,7 +430,7 @@ async def change_roots(ctx: CommandContext, rest: str) -> str:
         return f"Folder removed: {escape_hidden(path.strip())}"
     changed = await ctx.client.submit(AddRoot(rest))
     added = (await ctx.client.get_info()).roots
-    return _format_root(added[-1], "Folder added: ") if changed and added else ALREADY_ADDED
+    return _format_root(added[-1], "Folder added: ") if changed and added else "This folder was added already."
 
 
 def format_roots(info: SessionInfo) -> str:
@@ -522,5 +519,5 @@ ACTIONS: dict[str, Action] = {
 }
 """The actions by command name."""
 
-SHOWN_WITHOUT_ARGUMENT = frozenset(("queue", "agents", "model", "budget", "mcp", "lsp", "memory"))
+SHOWN_WITHOUT_ARGUMENT = frozenset(("queue", "agents", "model", "budget", "add-dir", "mcp", "lsp", "memory"))
 """Commands of which only a line with an argument runs the action; without one, front ends show something."""

@@ -16,10 +16,9 @@ from odin.ui.session_follower import SessionObserver
 from odin.ui.slash_commands.actions import (
     ACTIONS,
     AGENT_OPTION,
-    ALREADY_ADDED,
     SHOWN_WITHOUT_ARGUMENT,
-    change_roots,
     change_rules,
+    format_roots,
     is_model_choice,
     resolve_synonym,
     save_choice,
@@ -59,9 +58,7 @@ class ReportCommands:
         self._app.push_screen(RulesDialog())
 
     async def run_add_dir(self, rest: str) -> None:
-        told = await change_roots(self._actions.context, rest)
-        if not rest or told == ALREADY_ADDED:  # else the event shows a line
-            self._app.show_toast(told)
+        self._app.show_toast(format_roots(await self._app.client.get_info()))
 
     async def run_help(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import HelpDialog
