@@ -9,8 +9,8 @@
     end = await workspaces.end(workspace)  # removes or keeps the worktree; say `end.describe()`
 
 A worktree has the configuration, the trust and the rules of its project; the folders besides the project are read-only
-for it. An agent that is continued gets its workspace
-back with `workspaces.reopen(name)`, where `name` is `workspace.worktree.name`.
+for it. An agent that is continued gets its workspace back with `workspaces.reopen(name)`, where `name` is
+`workspace.worktree.name`.
 """
 
 import os

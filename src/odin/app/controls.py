@@ -1,4 +1,4 @@
-"""Control of a session's settings, for its clients: models, agents, memory and servers."""
+"""Control of a session's settings, for its clients: models, folders, agents, memory and servers."""
 
 import asyncio
 import os
@@ -87,7 +87,7 @@ class SessionRoots:
             if new == known:
                 return False
             await self._change(add_root(self.current, new))
-        core.recorder.emit(RootAdded(replace(new, path=to_valid_unicode(new.path))))
+            core.recorder.emit(RootAdded(replace(new, path=to_valid_unicode(new.path))))
         if not self._parts.permissions.interactions.can_ask:
             if left_out := await asyncio.to_thread(describe_untrusted, new):
                 core.warn(left_out)
@@ -107,7 +107,7 @@ class SessionRoots:
             if len(left) == len(self.current):
                 raise UsageError(f"{path} was not added to this session.", "/add-dir lists the folders that were.")
             await self._change(left)
-        core.recorder.emit(RootRemoved(to_valid_unicode(place)))
+            core.recorder.emit(RootRemoved(to_valid_unicode(place)))
         self._tell(f"The user removed the folder {place} from this session.")
 
     async def _ask_for_trust(self, root: Root) -> None:
@@ -129,7 +129,7 @@ class SessionRoots:
                 return
             trusted = replace(root, trusted=True)
             await self._change(tuple(trusted if other == root else other for other in self.current))
-        recorder.emit(RootAdded(replace(trusted, path=to_valid_unicode(trusted.path))))
+            recorder.emit(RootAdded(replace(trusted, path=to_valid_unicode(trusted.path))))
 
     def _tell(self, text: str) -> None:
         for agent in (self._team.main, *self._team.list_agents()):

@@ -148,7 +148,7 @@ def load_root_rules(roots: Iterable[Root], env: Mapping[str, str]) -> tuple[list
             for rule in found
             if rule.action == "deny" or (rule.action in actions and rule.tool in _PATH_TOOLS)
         )
-        warnings += problems
+        warnings += (text for text in problems if "not trusted" not in text)  # that is said about the folder
     return rules, warnings
 
 

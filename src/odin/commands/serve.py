@@ -68,7 +68,8 @@ def run_serve(argv: list[str]) -> int:
     roots = [resolve_folder(folder) for folder in args.root or [get_current_folder()]]
     if args.permission_mode:
         parse_permission_mode(args.permission_mode)
-    added = tuple(args.add_dir)
+    here = get_current_folder()  # sessions are opened in other folders
+    added = tuple(text if text.startswith(("/", "~")) else f"{here}/{text}" for text in args.add_dir)
     options = Options(cwd=roots[0], model=args.model, permission_mode=args.permission_mode, add_dirs=added)
     with _open_listener(bind) as listener:
         bind = BindAddress(bind.host, listener.getsockname()[1], bind.cert, bind.key)

@@ -179,9 +179,8 @@ def make_scratch(recording: Recording, target: Path, *without: str) -> list[str]
 
 def check_location(recording: Recording) -> None:
     """Raise an error unless the recorded folder is inside the recorded project. Recordings are not trusted."""
-    if others := recording.list_others():
-        for other in others:
-            check_location(msgspec.structs.replace(other, envelopes=()))
+    for other in recording.list_others():
+        check_location(msgspec.structs.replace(other, envelopes=()))
     root, cwd = recording.root, recording.cwd
     are_normal = all(
         path.startswith("/") and os.path.normpath(path) == path and "\0" not in path for path in (root, cwd)

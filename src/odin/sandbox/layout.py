@@ -330,7 +330,8 @@ def plan_layout(
     """
     repositories = list_git_folders(session.projects)
     dot_gits = [f"{project}/.git" for project in session.projects]
-    outer = [path for path in repositories if path not in dot_gits]
+    read_only = [root.path for root in session.roots if not root.is_writable]
+    outer = [path for path in repositories if path not in dot_gits and not _is_covered_by(path, read_only)]
     project = [*session.projects, *outer] if scope is None else scope
     writable = _list_unmoved([*project, *session.writable])
     temporary = find_session_temp_folders(session)
