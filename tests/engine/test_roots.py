@@ -1,6 +1,7 @@
 """Sessions that work in folders besides the project: edits, commands, undo, rules, trust and instructions in each."""
 
 import asyncio
+import json
 import os
 import shutil
 from pathlib import Path
@@ -188,6 +189,7 @@ async def test_folder_is_added_and_removed_in_a_session(start: Start, folders: F
     assert (lib / "one").exists() and (lib / "two").exists()
     bodies = [request.body.decode() for request in talk.server.requests]
     assert f"The user added the folder {lib} to this session: its files may be read and changed" in bodies[2]
+    assert len({json.dumps(json.loads(body)["system"]) for body in bodies}) == 1, "the prefix stays the same"
     assert "Use tabs in the library." not in bodies[2] and "Use tabs in the library." in bodies[3]
     assert await talk.client.submit(RemoveRoot("../lib"))
     await talk.say("at last")

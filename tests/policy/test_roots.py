@@ -10,7 +10,7 @@ from odin.core.root import Root
 from odin.core.tool import Kind, Target
 from odin.policy.rules.rule import RuleSet, parse_rule
 
-from .policies import make_policy
+from .policies import make_policy, make_scope
 
 CASES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "read": ("Read", "{lib}/a", "allow", {}),
@@ -59,6 +59,15 @@ def test_other_folders_are_treated_as_their_access_says(tmp_path: Path, name: st
     kinds: dict[str, Kind] = {"Read": "read", "EditTool": "edit", "Bash": "execute"}
     target = Target(command=text) if tool == "Bash" else Target(paths=(text,))
     assert policy.evaluate(tool, kinds[tool], target, "edit_mode").action == expected
+
+
+def test_an_agent_in_a_worktree_has_the_other_folders_read_only(tmp_path: Path) -> None:
+    lib, tree = str(tmp_path.resolve() / "lib"), str(tmp_path.resolve() / "tree")
+    policy = make_policy(root=str(tmp_path.resolve() / "project"), roots=(Root(lib),), yes=True)
+    apart = policy.with_root(tree, make_scope(tree).environment, None, is_worktree=True)
+    for kind, tool, expected in (("read", "Read", "allow"), ("edit", "EditTool", "deny")):
+        assert apart.evaluate(tool, kind, Target(paths=(f"{lib}/a",)), "edit_mode").action == expected
+    assert policy.evaluate("EditTool", "edit", Target(paths=(f"{lib}/a",)), "edit_mode").action == "allow"
 
 
 def test_rules_of_a_folder_are_about_its_own_files(tmp_path: Path) -> None:

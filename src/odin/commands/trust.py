@@ -45,8 +45,8 @@ class TrustCandidate(Struct, frozen=True, kw_only=True):
     """What a folder's configuration does only if trusted: programs it starts, and settings it allows or sets.
 
     `hooks` and `servers` are the names of what it starts as programs. `network` and `unsandboxed` are what the user has
-    allowed them already. `hashes` are of the files that were inspected, so that trust covers exactly that content and
-    no later change.
+    allowed them already. `adds_folders`: its settings or the user's name more folders to work in. `hashes` are of the
+    files that were inspected, so that trust covers exactly that content and no later change.
     """
 
     folder: str
@@ -59,6 +59,7 @@ class TrustCandidate(Struct, frozen=True, kw_only=True):
     network: tuple[str, ...] = ()
     unsandboxed: dict[str, ProjectPin] = field(default_factory=dict[str, ProjectPin])
     warning: str = ""
+    adds_folders: bool = False
     hashes: dict[str, str]
 
     @property
@@ -95,6 +96,7 @@ def inspect_folder(cwd: str, env: Mapping[str, str], *, is_added: bool = False) 
         network=config.trust.network,
         unsandboxed=config.trust.unsandboxed,
         warning=config.trust.warning,
+        adds_folders=bool(config.roots) or "additional_directories" in config.wanted,
         hashes=hashes,
     )
 
@@ -131,11 +133,18 @@ def grant_trust(
 
 def find_pending_trusts(cwd: str, add_dirs: Sequence[str], env: Mapping[str, str]) -> "Iterator[FolderTrust]":
     """Yield the trust requests for a folder and then for those that a session there works in, too."""
-    if (pending := find_pending_trust(cwd, env)) is not None:
+    try:
+        candidate = inspect_folder(cwd, env)
+        pending = _make_request(candidate, env)
+    except OdinError:  # opening the session reports it
+        return
+    if pending is not None:
         yield pending
+    if not add_dirs and not candidate.adds_folders:
+        return
     try:
         roots = load(resolve_folder(cwd), env, add_dirs=add_dirs).roots
-    except OdinError:  # opening the session reports it
+    except OdinError:
         return
     for root in roots:
         if not root.trusted and (pending := find_pending_trust(root.path, env, is_added=True)) is not None:
@@ -148,10 +157,13 @@ def find_pending_trust(cwd: str, env: Mapping[str, str], *, is_added: bool = Fal
     None also if the folder cannot be inspected: opening the session reports why.
     """
     try:
-        candidate = inspect_folder(cwd, env, is_added=is_added)
-        is_settled = candidate.trusted or candidate.is_empty or is_ignored(candidate.folder, candidate.hashes, env)
+        return _make_request(inspect_folder(cwd, env, is_added=is_added), env)
     except OdinError:
         return None
+
+
+def _make_request(candidate: TrustCandidate, env: Mapping[str, str]) -> "FolderTrust | None":
+    is_settled = candidate.trusted or candidate.is_empty or is_ignored(candidate.folder, candidate.hashes, env)
     return None if is_settled else FolderTrust(candidate, env)
 
 
