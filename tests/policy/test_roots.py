@@ -65,7 +65,8 @@ def test_an_agent_in_a_worktree_has_the_other_folders_read_only(tmp_path: Path) 
     lib, tree = str(tmp_path.resolve() / "lib"), str(tmp_path.resolve() / "tree")
     policy = make_policy(root=str(tmp_path.resolve() / "project"), roots=(Root(lib),), yes=True)
     apart = policy.with_root(tree, make_scope(tree).environment, None, is_worktree=True)
-    for kind, tool, expected in (("read", "Read", "allow"), ("edit", "EditTool", "deny")):
+    expectations: tuple[tuple[Kind, str, str], ...] = (("read", "Read", "allow"), ("edit", "EditTool", "deny"))
+    for kind, tool, expected in expectations:
         assert apart.evaluate(tool, kind, Target(paths=(f"{lib}/a",)), "edit_mode").action == expected
     assert policy.evaluate("EditTool", "edit", Target(paths=(f"{lib}/a",)), "edit_mode").action == "allow"
 
