@@ -55,12 +55,13 @@ def drop_facts(lines: Sequence[Line]) -> list[Line]:
 
 def list_names(messages: Iterable[Line], workspace: Path) -> dict[str, str]:
     """Return what has a placeholder in these messages."""
-    names = {str(workspace): "$WORKSPACE", str(Path(__file__).parents[1]): "$TESTS", sys.executable: "$PYTHON"}
+    names = {str(workspace): "$WORKSPACE", f"{workspace.parent}/": "$BESIDE/"}
+    names |= {str(Path(__file__).parents[1]): "$TESTS", sys.executable: "$PYTHON"}
     for _, message in messages:
         result: Message = message.get("result") or {}
         for session in result.get("sessions", [result]):
             if "sessionId" in session:
-                names.setdefault(session["sessionId"], f"$SESSION{len(names) - 2}")
+                names.setdefault(session["sessionId"], f"$SESSION{len(names) - 3}")
     return names
 
 

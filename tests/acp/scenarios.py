@@ -365,3 +365,16 @@ async def sub_agents(editor: Editor, workspace: Path) -> None:
     agent = editor.call("t1")
     assert "Look around" in agent["title"] and agent["status"] == "completed"
     assert "Only a.txt." in str(agent["content"])
+
+
+WRITE = call("WriteFile", {"file_path": "../lib/new.txt", "content": "x\n"}, id="w1")
+
+
+@scenario([WRITE, say("Written.")], ["allow_once"])
+async def additional_directories(editor: Editor, workspace: Path) -> None:
+    """A folder beside the project can be changed like it; one inside it is part of it anyway."""
+    library = workspace.parent / "lib"
+    session = await open_session(editor, workspace, additionalDirectories=[str(library), str(workspace)])
+    assert await editor.prompt(session, "Write it.") == "end_turn"
+    assert (library / "new.txt").read_text() == "x\n"
+    assert editor.call("w1")["locations"] == [{"path": f"{library}/new.txt", "line": 1}]

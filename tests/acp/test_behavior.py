@@ -31,7 +31,16 @@ MISTAKES: list[tuple[str, int, str]] = [
     (f'{{"jsonrpc": "2.0", "id": 7, {NEW}: {{}}}}', -32602, "It needs cwd."),
     (f'{{"jsonrpc": "2.0", "id": 7, {NEW}: {{"cwd": "x"}}}}', -32602, "cwd must be an absolute path."),
     (f'{{"jsonrpc": "2.0", "id": 7, {NEW}: {{"cwd": "/no/such"}}}}', -32602, "There is no folder '/no/such'."),
-    (f'{{"jsonrpc": "2.0", "id": 7, {NEW}: {{"cwd": "/", "additionalDirectories": ["/tmp"]}}}}', -32602, "only cwd"),
+    (
+        f'{{"jsonrpc": "2.0", "id": 7, {NEW}: {{"cwd": "/", "additionalDirectories": ["lib"]}}}}',
+        -32602,
+        "must be absolute",
+    ),
+    (
+        f'{{"jsonrpc": "2.0", "id": 7, {NEW}: {{"cwd": "/usr", "additionalDirectories": ["/x"]}}}}',
+        -32603,
+        "not found: /x",
+    ),
     ('{"jsonrpc": "2.0", "id": 7, "method": "session/list", "params": {"cursor": "x"}}', -32602, "nextCursor"),
     (
         '{"jsonrpc": "2.0", "id": 7, "method": "session/prompt", "params": {"sessionId": "x", "prompt": []}}',

@@ -20,6 +20,7 @@ RECORDS = bool(os.environ.get("ODIN_RECORD"))  # the fixtures clear it
 
 
 def prepare(scenario: Scenario, workspace: Path) -> ScriptedServer:
+    (workspace.parent / "lib").mkdir()
     for name, text in scenario.files.items():
         (workspace / name).write_text(text)
     return ScriptedServer(scenario.script)

@@ -42,6 +42,7 @@ from odin.config import Options
 from odin.config.paths import make_environment
 from odin.core.client import Sessions, SessionSummary
 from odin.core.errors import SessionLocked, SessionNotFound
+from odin.core.path_names import contains
 from odin.core.server_tool import clean_name
 from odin.core.setup import OFFLINE_MODEL
 from odin.core.text import suggest_similar
@@ -151,7 +152,13 @@ class AcpServer:
                 "loadSession": True,
                 "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
                 "mcpCapabilities": {"http": True, "sse": True},
-                "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
+                "sessionCapabilities": {
+                    "list": {},
+                    "resume": {},
+                    "close": {},
+                    "delete": {},
+                    "additionalDirectories": {},
+                },
             },
             "agentInfo": {"name": "odin", "title": "Odin", "version": __version__},
             "authMethods": methods,
@@ -232,19 +239,22 @@ class AcpServer:
             return _share(manager, options, await manager.open(options)), notices
         except SessionLocked:
             sessions = await self._connect(log, params.session_id)
-        if params.mcp_servers:
-            notices.append("The MCP servers of the editor are not used: the session is open in another process.")
+        for unused, name in ((params.mcp_servers, "MCP servers"), (options.add_dirs, "additional directories")):
+            if unused:
+                notices.append(f"The {name} of the editor are not used: the session is open in another process.")
         return EditorSession(sessions.client, _find_home(options), lambda: sessions, sessions.close), notices
 
     def _make_options(self, params: NewSessionParams) -> Options:
         """Return the options of a session. Raise RpcError if its folder cannot be used."""
         if not os.path.isabs(params.cwd) or not os.path.isdir(params.cwd):  # noqa: PTH117, PTH112
             raise RpcError(INVALID_PARAMS, f"There is no folder {params.cwd!r}.", "cwd must be an absolute path.")
-        if params.additional_directories:  # the capability is not advertised; roots besides `cwd` would go in here
-            raise RpcError(INVALID_PARAMS, "Additional directories are not supported.", "Send only cwd.")
+        folders = params.additional_directories or ()
+        if relative := next((path for path in folders if not os.path.isabs(path)), ""):  # noqa: PTH117
+            raise RpcError(INVALID_PARAMS, f"{relative!r} is not an absolute path.", "Directories must be absolute.")
+        added = tuple(path for path in folders if not contains(os.path.realpath(params.cwd), os.path.realpath(path)))
         servers = {clean_name(server.name): _to_settings(server) for server in params.mcp_servers or ()}
         given = (msgspec.json.encode({"mcpServers": servers}).decode(),) if servers else ()
-        return replace(self._options, cwd=params.cwd, mcp_config=given)
+        return replace(self._options, cwd=params.cwd, mcp_config=given, add_dirs=added)
 
     async def _add(self, opened: "EditorSession", *, replay: bool) -> "AcpSession":
         from odin.acp.session import AcpSession, EditorAbilities

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from odin.app.crash_log import log_unhandled_errors
 from odin.commands.attach import connect_to_holder
-from odin.commands.command_line import Parser, make_formatter, write_message
+from odin.commands.command_line import Parser, add_root_flag, make_formatter, write_message
 from odin.commands.pair import print_pairing
 from odin.config import Options, get_current_folder, resolve_folder
 from odin.core.errors import OdinError, UsageError
@@ -57,6 +57,7 @@ def run_serve(argv: list[str]) -> int:
     )
     add("--permission-mode", default=None, metavar="MODE", help="permission mode of new sessions")
     add("--model", default="", help="model of new sessions")
+    add_root_flag(add)
     args = parser.parse_args(argv)
     bind = parse_bind(args.host, args.port, args.tls_cert, args.tls_key, without_tls=args.without_tls)
     for folder in args.root:
@@ -65,7 +66,9 @@ def run_serve(argv: list[str]) -> int:
     roots = [resolve_folder(folder) for folder in args.root or [get_current_folder()]]
     if args.permission_mode:
         parse_permission_mode(args.permission_mode)
-    options = Options(cwd=roots[0], model=args.model, permission_mode=args.permission_mode)
+    here = get_current_folder()  # sessions are opened in other folders
+    added = tuple(text if text.startswith(("/", "~")) else f"{here}/{text}" for text in args.add_dir)
+    options = Options(cwd=roots[0], model=args.model, permission_mode=args.permission_mode, add_dirs=added)
     with _open_listener(bind) as listener:
         bind = BindAddress(bind.host, listener.getsockname()[1], bind.cert, bind.key)
         check = HostCheck(bind, args.allow_host, args.base_path)
