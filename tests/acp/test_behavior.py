@@ -38,7 +38,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ),
     (
         f'{{"jsonrpc": "2.0", "id": 7, {NEW}: {{"cwd": "/usr", "additionalDirectories": ["/x"]}}}}',
-        -32603,
+        -32602,
         "not found: /x",
     ),
     ('{"jsonrpc": "2.0", "id": 7, "method": "session/list", "params": {"cursor": "x"}}', -32602, "nextCursor"),
