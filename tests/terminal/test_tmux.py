@@ -101,7 +101,7 @@ def test_a_session_in_three_folders(workspace: Path, home: Path, tmux: Tmux) -> 
         tmux("send-keys", "-t", "odin", "y")
         tmux.see(str(docs), "instruction file: AGENTS.md", "Trust this folder")
         tmux("send-keys", "-t", "odin", "n")
-        tmux.see("Ask, or type")
+        tmux.see("Ask, or type", "added")
         type_line("/add-dir")
         tmux.see("lib (writable, trusted)", "docs (read-only, not trusted)")
         type_line("go")

@@ -345,6 +345,7 @@ class StartPanel(Panel):
         for label, value in (
             ("model", model),
             ("directory", f"{shorten_home(info.cwd)}{branch}"),
+            *(("added", f"{shorten_home(root.path)} ({root.describe()})") for root in info.roots),
             ("sandbox", info.sandbox or "none"),
         ):
             line = Text.assemble((f"{label:<11}", palette.dim), no_wrap=True, end="")
