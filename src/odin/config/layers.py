@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 USER_ONLY_KEYS = (
     *("providers", "catalog_url", "web", "checkpoints", "sandbox", "tui", "system_header", "env_passthrough"),
-    *("mcp_limits", "claude_settings", "redis"),
+    *("mcp_limits", "claude_settings", "redis", "gateway"),
 )
 
 VERBATIM_KEYS = ("rules", "hooks", "commands")

@@ -439,6 +439,8 @@ class CallExecutor:
             call_id=call.id,
             mode=scope.mode,
             environment=deps.policy().scope.environment,
+            channel=scope.channel,
+            chat=scope.chat,
             **context,
         )
 
