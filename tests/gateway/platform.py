@@ -17,9 +17,9 @@ from odin.gateway.channel import (
     ChannelInbox,
     ChannelSetup,
     DeliveryFailed,
+    DeliveryReceipt,
     InboundMessage,
     OutboundPart,
-    Receipt,
 )
 from odin.gateway.service import GATEWAY_FOLDER, Gateway, open_gateway
 from odin.gateway.store import GatewayStore
@@ -34,7 +34,7 @@ class Platform:
     name = "chatty"
 
     def __init__(self, **abilities: Any) -> None:
-        given = {"buttons": True, "edits": True, "typing": True, "max_length": 500}
+        given: dict[str, Any] = {"buttons": True, "edits": True, "typing": True, "max_length": 500}
         self.abilities = Abilities(**{**given, **abilities})
         self.sent: list[OutboundPart] = []
         self.edits: list[str] = []
@@ -52,7 +52,10 @@ class Platform:
     async def run(self, inbox: ChannelInbox) -> None:
         self.inbox = inbox
         self._note()
-        await asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.inbox = None
 
     async def send(self, part: OutboundPart) -> str:
         if self.fails and not part.key.startswith("progress."):
@@ -74,7 +77,9 @@ class Platform:
 
     # --- what people do there ---
 
-    async def write(self, text: str, *, sender: str = "ann", chat: str = "", id: str = "", **more: Any) -> Receipt:
+    async def write(
+        self, text: str, *, sender: str = "ann", chat: str = "", id: str = "", **more: Any
+    ) -> DeliveryReceipt:
         """Deliver a message of somebody; by default in the direct chat with the sender."""
         await self.wait_until(lambda: self.inbox is not None)
         assert self.inbox is not None
@@ -100,7 +105,7 @@ class Platform:
         return [part.text for part in self.sent if part.chat == chat and not part.key.startswith("progress.")]
 
     async def wait_until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(8):
             while not is_so():
                 changed = self.changed
                 try:
@@ -113,6 +118,13 @@ class Platform:
         """Return the texts of a chat when there are so many of them."""
         await self.wait_until(lambda: len(self.list_texts(chat)) >= count)
         return self.list_texts(chat)
+
+    async def wait_for_request(self) -> str:
+        """Return what was sent last when it asks something, and Odin knows that it was sent."""
+        await self.wait_until(lambda: bool(self.sent) and bool(self.sent[-1].buttons))
+        key = self.sent[-1].key
+        await self.wait_until(lambda: open_store().is_sent(key))
+        return "\n".join(part.text for part in self.sent if part.key.startswith(key))
 
 
 def write_settings(home: Path, **gateway: Any) -> None:

@@ -79,7 +79,7 @@ class Button(Struct, frozen=True):
 
 class OutboundPart(Struct, frozen=True, omit_defaults=True):
     """One message to send. `key` is the same if it is sent again, `answers` the id of the message it answers, as
-    `Receipt` names it."""
+    `DeliveryReceipt` names it."""
 
     key: str
     chat: str
@@ -107,7 +107,7 @@ class Abilities(Struct, frozen=True, kw_only=True):
     approves: bool = True
 
 
-class Receipt(Struct, frozen=True):
+class DeliveryReceipt(Struct, frozen=True):
     """`id` stands for the message in the gateway."""
 
     admission: Admission
@@ -124,7 +124,7 @@ class AnswerState(Struct, frozen=True):
 class ChannelInbox(Protocol):
     """Where a channel delivers messages."""
 
-    async def deliver(self, message: InboundMessage, *, wait: bool = True) -> Receipt:
+    async def deliver(self, message: InboundMessage, *, wait: bool = True) -> DeliveryReceipt:
         """Store a message. When this returns, the platform may forget it.
 
         While the chat has too many messages that wait, this waits, or raises InboxFull.

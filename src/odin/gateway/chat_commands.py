@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.app.workspace import make_workspace
-from odin.config.paths import expand_home
 from odin.core.errors import UsageError
 from odin.core.slash_commands import find_slash_command
 from odin.gateway.channel import InboundMessage, SenderRight
@@ -139,7 +138,7 @@ class ChatCommands:
         place, words = (words[0], words[1:]) if is_other else ("", words)
         if not 1 <= len(words) <= 2:
             raise UsageError("/bind needs a folder.", _BIND_USAGE)
-        folder = Path(expand_home(words[0], self._services.options.env or os.environ))
+        folder = Path(self._services.environment.expand_home(words[0]))
         if not folder.is_absolute() or not folder.is_dir():
             raise UsageError(f"There is no folder {words[0]!r}.", "Give its whole path, or one that begins with `~/`.")
         role = words[1] if len(words) == 2 else ""

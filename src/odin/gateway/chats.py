@@ -21,8 +21,8 @@ from odin.gateway.store import (
     Chat,
     DuePart,
     GatewayStore,
+    InboxMessage,
     MessageKind,
-    StoredMessage,
     make_key,
 )
 
@@ -79,7 +79,7 @@ class ChatWorker:
                     if self.is_idle:
                         return
 
-    async def _process(self, stored: StoredMessage) -> None:
+    async def _process(self, stored: InboxMessage) -> None:
         """Answer a message. Whatever fails is told to the chat, and the next message is answered."""
         chat = await self.read_chat()
         try:
@@ -95,7 +95,7 @@ class ChatWorker:
             if not isinstance(error, OdinError):
                 await self.leave_session()
 
-    async def _answer(self, stored: StoredMessage, chat: Chat) -> None:
+    async def _answer(self, stored: InboxMessage, chat: Chat) -> None:
         message = stored.message
         right = await self._find_right(message)
         if not right:
@@ -128,7 +128,7 @@ class ChatWorker:
     async def answer_aside(self, key: str, message: InboundMessage, right: SenderRight) -> None:
         """Answer a question in a copy of the session, which goes on meanwhile and does not know of it."""
         chat = await self.read_chat()
-        prompt = make_prompt(StoredMessage(key, message, 1), right, can_edit=False)
+        prompt = make_prompt(InboxMessage(key, message, 1), right, can_edit=False)
         session = await ChatSession.open(self._services, replace(chat, owner=""), forks=True)
         await self._answer_in(session, prompt)
 
@@ -138,7 +138,7 @@ class ChatWorker:
         finally:
             await session.close()
 
-    async def reply(self, stored: StoredMessage, text: str, error: str = "") -> None:
+    async def reply(self, stored: InboxMessage, text: str, error: str = "") -> None:
         """Say something that no model has said, and be done with the message."""
         chat = await self.read_chat()
         text = text if stored.message.options.send else ""
@@ -185,13 +185,13 @@ class ChatWorker:
                 return "control"
         return "prompt"
 
-    def start_control(self, stored: StoredMessage, right: SenderRight) -> None:
+    def start_control(self, stored: InboxMessage, right: SenderRight) -> None:
         action = self.steer if stored.message.edit_of else self._control
         task = asyncio.create_task(action(stored, right))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _control(self, stored: StoredMessage, right: SenderRight) -> None:
+    async def _control(self, stored: InboxMessage, right: SenderRight) -> None:
         message = stored.message
         try:
             if command := parse_command(message, right):
@@ -226,7 +226,7 @@ class ChatWorker:
     async def interrupt(self) -> bool:
         return self._session is not None and await self._session.client.submit(Interrupt())
 
-    async def steer(self, stored: StoredMessage, right: SenderRight) -> None:
+    async def steer(self, stored: InboxMessage, right: SenderRight) -> None:
         """Tell the running turn that its message was edited. Does nothing if another one is being answered."""
         message, session = stored.message, self._session
         if session is not None and session.running == make_key(message.channel, message.account, message.edit_of):
@@ -290,7 +290,7 @@ class Chats:
         if outcome == "accepted":
             worker = self.get(message.channel, message.chat)
             if kind == "control" or message.edit_of:
-                worker.start_control(StoredMessage(key, message, 1), right)
+                worker.start_control(InboxMessage(key, message, 1), right)
             worker.wake()
         return key, outcome
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from odin.core.errors import OdinError
 from odin.gateway.channel import Channel, DeliveryFailed, DeliveryRefused, OutboundPart
-from odin.gateway.event_log import EventLog
+from odin.gateway.gateway_log import GatewayLog
 from odin.gateway.store import DuePart, GatewayStore, StoreThread
 
 FIRST_PAUSE_S = 1.0
@@ -22,7 +22,7 @@ class Outbox:
         self,
         db: StoreThread,
         channels: Mapping[str, Channel],
-        log: EventLog,
+        log: GatewayLog,
         clock: Callable[[], float],
         *,
         first_pause_s: float = FIRST_PAUSE_S,
@@ -104,9 +104,9 @@ class Outbox:
             else:
                 await self._note_unsure(part, f"{type(error).__name__}: {error}")
         else:
+            self.on_sent(part)
             await self._db.run(GatewayStore.mark_sent, part.seq, platform)
             self._log.write("sent", part.channel, part.chat, part.key)
-            self.on_sent(part)
         self.wake()
 
     async def _retry(self, part: DuePart, error: Exception, retry_after: float = 0.0) -> None:

@@ -8,7 +8,7 @@ from odin.core.op import Prompt
 from odin.core.prompt import Provenance
 from odin.core.text import to_valid_unicode
 from odin.gateway.channel import Media, SenderRight
-from odin.gateway.store import Chat, StoredMessage
+from odin.gateway.store import Chat, InboxMessage
 
 MAX_QUOTED_CHARS = 100_000
 _MAX_IMAGE_BYTES = 10_000_000
@@ -32,7 +32,7 @@ def describe_place(chat: Chat, *, markdown: bool) -> str:
     )
 
 
-def make_prompt(stored: StoredMessage, right: SenderRight, *, can_edit: bool) -> Prompt:
+def make_prompt(stored: InboxMessage, right: SenderRight, *, can_edit: bool) -> Prompt:
     """Return the prompt of a message. Only the owner's is `user` input, and may work in edit mode if the chat can."""
     message, is_owner = stored.message, right == "owner"
     name = _clean(message.sender_name) or message.sender

@@ -12,7 +12,7 @@ from typing import TextIO
 from msgspec.structs import replace
 
 from odin.config import Options, load
-from odin.config.paths import LOG_FOLDER, expand_home, make_environment
+from odin.config.paths import LOG_FOLDER, make_environment
 from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.gateway_settings import ChannelSettings, GatewaySettings
 from odin.core.private_folders import make_private_folder
@@ -22,12 +22,12 @@ from odin.gateway.channel import (
     Channel,
     ChannelFactory,
     ChannelSetup,
+    DeliveryReceipt,
     InboundMessage,
-    Receipt,
     make_channel,
 )
 from odin.gateway.chats import Chats
-from odin.gateway.event_log import GATEWAY_LOG_NAME, EventLog
+from odin.gateway.gateway_log import GATEWAY_LOG_NAME, GatewayLog
 from odin.gateway.outbox import FIRST_PAUSE_S, Outbox, describe_error
 from odin.gateway.progress import FIRST_MESSAGE_S
 from odin.gateway.secrets_check import check_secrets, list_secrets
@@ -73,38 +73,38 @@ class Gateway:
         self.chats = Chats(services, self._access.find_right)
         self._last_chat = ""
 
-    async def deliver(self, message: InboundMessage, *, wait: bool = True) -> Receipt:
+    async def deliver(self, message: InboundMessage, *, wait: bool = True) -> DeliveryReceipt:
         place = message.channel, message.chat
         if message.channel == SYSTEM_CHANNEL:
             self._log.write("system", *place, message.id)
-            return Receipt("ignored")
+            return DeliveryReceipt("ignored")
         right = await self._access.find_right(message)
         if not right:
             return await self._meet_stranger(message)
         if not await self._access.is_answered(message, right):
-            return Receipt("ignored")
+            return DeliveryReceipt("ignored")
         if not (message.text.strip() or message.media or message.choice or message.instructions):
-            return Receipt("ignored")
+            return DeliveryReceipt("ignored")
         key, outcome = await self.chats.take(message, right, wait=wait)
         self._log.write("received" if outcome == "accepted" else "duplicate", *place, key, f"from {message.sender}")
         name = ":".join(place)
         if not self.channels[message.channel].abilities.is_internal and name != self._last_chat:
             self._last_chat = name
             await self._db.run(GatewayStore.set_value, LAST_CHAT, name)
-        return Receipt("accepted" if outcome == "accepted" else "duplicate", key)
+        return DeliveryReceipt("accepted" if outcome == "accepted" else "duplicate", key)
 
-    async def _meet_stranger(self, message: InboundMessage) -> Receipt:
+    async def _meet_stranger(self, message: InboundMessage) -> DeliveryReceipt:
         said = await self._access.pair(message)
         if not said:
             self._log.write("ignored", message.channel, message.chat, note=f"from {message.sender}, who is not paired")
-            return Receipt("ignored")
+            return DeliveryReceipt("ignored")
         self._log.write("paired", message.channel, message.chat, note=message.sender)
         key, _ = await self._db.run(GatewayStore.add_message, message, "control")
         chat = Chat(channel=message.channel, chat=message.chat)
         parts = self._services.make_parts(chat, f"{key}.said", said, key)
         await self._db.run(GatewayStore.finish, chat, parts, done=(key,))
         self.outbox.wake()
-        return Receipt("accepted", key)
+        return DeliveryReceipt("accepted", key)
 
     async def resend(self, channel: str, chat: str) -> None:
         await self._db.run(GatewayStore.make_due, channel, chat)
@@ -177,16 +177,19 @@ async def open_gateway(
     """Run the gateway of the user until the end of the context. `err` gets its log."""
     environment = make_environment(options.env, "/", options.state_dir, options.timing)
     env, state = environment.variables, Path(environment.state_dir)
-    settings = load("/", env).gateway
+    config = load("/", env)
+    if wrong := next((problem for problem in config.problems if problem.key == "gateway"), None):
+        raise ConfigError(wrong.describe(), "Correct it, or remove it.")
+    settings = config.gateway
     check_secrets(settings, lambda token: open_access(env).find(token) is not None)
-    workspace = expand_home(settings.workspace, env)
+    workspace = Path(environment.expand_home(settings.workspace))
     with suppress(FileExistsError):
         workspace.mkdir(parents=True, mode=0o700)
     folder = state / GATEWAY_FOLDER
     clock = options.timing.clock
     with hold_lock(folder):
         secrets = [value for _, value in list_secrets(settings)]
-        log = EventLog(state / LOG_FOLDER / GATEWAY_LOG_NAME, err, secrets, clock)
+        log = GatewayLog(state / LOG_FOLDER / GATEWAY_LOG_NAME, err, secrets, clock)
         http, manager = HttpClient(env), SessionManager()
         db = StoreThread(GatewayStore(folder, clock))
         try:
@@ -201,7 +204,9 @@ async def open_gateway(
                     channels[name] = make_channel(replace(setup, name=name, settings=given), built_in)
             outbox = Outbox(db, channels, log, clock, first_pause_s=first_pause_s)
             place = os.path.realpath(workspace)
-            services = ChatServices(manager, options, settings, place, db, outbox, channels, log, progress_s)
+            services = ChatServices(
+                manager, options, settings, environment, place, db, outbox, channels, log, progress_s
+            )
             gateway = Gateway(db, outbox, channels, settings, services)
             outbox.on_sent = gateway.chats.note_sent
             async with LocalListener(manager, options, state):

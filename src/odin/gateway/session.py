@@ -23,6 +23,7 @@ from odin.core.call_events import (
     QuestionsAsked,
 )
 from odin.core.client import close_events
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import AgentShutdown, OdinError
 from odin.core.event import Envelope, PromptInjected, TurnEnded, TurnStarted
 from odin.core.format import format_seconds
@@ -33,7 +34,7 @@ from odin.core.provider import NoCompactor
 from odin.core.timeline import get_source
 from odin.engine.client import LocalClient
 from odin.gateway.channel import Channel, MessageOptions
-from odin.gateway.event_log import EventLog
+from odin.gateway.gateway_log import GatewayLog
 from odin.gateway.message_tool import MessageTool
 from odin.gateway.outbox import Outbox
 from odin.gateway.parts import split_text
@@ -54,11 +55,12 @@ class ChatServices(Struct, frozen=True):
     manager: SessionManager
     options: Options
     settings: GatewaySettings
+    environment: ExecutionEnvironment
     workspace: str
     db: StoreThread
     outbox: Outbox
     channels: Mapping[str, Channel]
-    log: EventLog
+    log: GatewayLog
     progress_s: float = FIRST_MESSAGE_S
 
     def make_options(self, chat: Chat) -> Options:

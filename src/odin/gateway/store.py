@@ -92,7 +92,7 @@ class Chat(Struct, frozen=True, array_like=True):
         return f"{self.channel}:{self.chat}"
 
 
-class StoredMessage(Struct, frozen=True):
+class InboxMessage(Struct, frozen=True):
     """A message that is to be answered. `key` is the id of its prompt."""
 
     key: str
@@ -261,7 +261,7 @@ class GatewayStore:
     def has_message(self, key: str) -> bool:
         return self._db.execute("SELECT 1 FROM inbox WHERE key = ?", (key,)).fetchone() is not None
 
-    def claim_next(self, channel: str, chat: str) -> StoredMessage | None:
+    def claim_next(self, channel: str, chat: str) -> InboxMessage | None:
         """Return the first message of a chat that has no answer, and count the attempt."""
         with self._transact() as db:
             row = db.execute(
@@ -272,7 +272,7 @@ class GatewayStore:
             if row is None:
                 return None
             db.execute("UPDATE inbox SET state = 'claimed', attempts = attempts + 1 WHERE key = ?", (row[0],))
-        return StoredMessage(row[0], _decode(row[1]), row[2] + 1)
+        return InboxMessage(row[0], _decode(row[1]), row[2] + 1)
 
     def change_attempts(self, key: str, by: int) -> None:
         self._db.execute("UPDATE inbox SET state = 'claimed', attempts = attempts + ? WHERE key = ?", (by, key))
@@ -282,9 +282,9 @@ class GatewayStore:
         found = self._db.execute("SELECT state FROM inbox WHERE key = ?", (key,)).fetchone()
         return found is not None and found[0] in ("received", "claimed")
 
-    def read_message(self, key: str) -> StoredMessage | None:
+    def read_message(self, key: str) -> InboxMessage | None:
         row = self._db.execute("SELECT key, body, attempts FROM inbox WHERE key = ?", (key,)).fetchone()
-        return None if row is None else StoredMessage(row[0], _decode(row[1]), row[2])
+        return None if row is None else InboxMessage(row[0], _decode(row[1]), row[2])
 
     def find_answer(self, channel: str, account: str, key: str) -> AnswerState | None:
         where = (key, channel, account)

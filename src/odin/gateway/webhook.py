@@ -15,7 +15,6 @@ import ipaddress
 import socket
 import time
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -42,7 +41,7 @@ _AGAIN = (408, 425, 429)
 
 
 def sign(secret: str, timestamp: str, id: str, body: bytes) -> str:
-    return hmac.new(secret.encode(), f"{timestamp}.{id}.".encode() + body, sha256).hexdigest()
+    return hmac.new(secret.encode(), f"{timestamp}.{id}.".encode() + body, "sha256").hexdigest()
 
 
 class _HttpError(Exception):

@@ -21,7 +21,7 @@ GatewayEvent = (
 )
 
 
-class EventLog:
+class GatewayLog:
     """Writes lines without texts of messages, and without the `secrets` of channels, wherever an error repeats one."""
 
     def __init__(
