@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from odin.config import Options
+from odin.config import Options, get_state_dir
 from odin.gateway.channel import (
     Abilities,
     ChannelInbox,
@@ -40,6 +40,8 @@ class Platform:
         self.edits: list[str] = []
         self.fails: list[Exception] = []
         """Raised by the next attempts to send, the first one first."""
+        self.hangs = False
+        """The next attempt to send does not end."""
         self.inbox: ChannelInbox | None = None
         self.setup: ChannelSetup | None = None
         self.changed = asyncio.Event()
@@ -58,6 +60,9 @@ class Platform:
             self.inbox = None
 
     async def send(self, part: OutboundPart) -> str:
+        if self.hangs:
+            self.hangs = False
+            await asyncio.get_running_loop().create_future()
         if self.fails and not part.key.startswith("progress."):
             raise self.fails.pop(0)
         self.sent.append(part)
@@ -135,7 +140,11 @@ def write_settings(home: Path, **gateway: Any) -> None:
 
 
 def open_store() -> GatewayStore:
-    return GatewayStore(Path(os.environ["HOME"], ".local/state/odin", GATEWAY_FOLDER))
+    return GatewayStore(locate_gateway())
+
+
+def locate_gateway() -> Path:
+    return get_state_dir(os.environ) / GATEWAY_FOLDER
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ from odin.gateway.store import (
     MessageKind,
     make_key,
 )
+from odin.ui.slash_commands.actions import refuse_unknown_command
 
 FindRight = Callable[[InboundMessage], Awaitable[SenderRight]]
 """Tells what the sender of a message may do now."""
@@ -103,13 +104,18 @@ class ChatWorker:
             return
         if stored.attempts > MAX_ATTEMPTS:
             raise OdinError(f"It was tried {MAX_ATTEMPTS} times, and Odin ended each time.")
-        if command := parse_command(message, right):
-            said = await self._commands.run(command, message, right)
-            if not isinstance(said, str):
+        try:
+            if command := parse_command(message, right):
+                said = await self._commands.run(command, message, right)
+                if isinstance(said, str):
+                    await self.reply(stored, said)
+                    return
                 stored = replace(stored, message=said)
-            else:
-                await self.reply(stored, said)
-                return
+            elif right == "owner" and message.text.startswith("/"):
+                await refuse_unknown_command((await self.open_session()).client, message.text)
+        except UsageError as error:
+            await self.reply(stored, error.describe())
+            return
         limit = self._services.settings.max_budget_usd_per_day
         if limit and await self._services.db.run(GatewayStore.get_cost_today, self.channel, self.chat) >= limit:
             await self.reply(stored, f"The budget of this chat for today, {format_usd(limit)}, is used up.")
