@@ -10,6 +10,7 @@ import pytest
 from odin.core.errors import UsageError
 from odin.gateway.channel import DeliveryFailed, DeliveryRefused, InboundMessage
 from odin.gateway.service import hold_lock
+from odin.gateway.store import MAX_ATTEMPTS
 from odin.testing import ScriptedServer, say
 from tests.conftest import RunHere
 from tests.gateway.platform import Platform, locate_gateway, open_store, run_gateway
@@ -60,10 +61,10 @@ async def test_a_message_that_ends_the_gateway_again_and_again_is_given_up(home:
         store = open_store()
         poison = InboundMessage(channel="chatty", id="1", sender="ann", chat="ann", text="poison")
         store.add_message(poison, "prompt")
-        for _ in range(3):
+        for _ in range(MAX_ATTEMPTS):
             store.claim_next("chatty", "ann")
         async with run_gateway(model, platform, home):
-            assert "It was tried 3 times" in (await platform.wait_for(1))[0]
+            assert "It was tried 10 times" in (await platform.wait_for(1))[0]
         assert [item.id for item in store.list_failed()] == ["in-1"]
     assert model.requests == []
 

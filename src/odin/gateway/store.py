@@ -30,7 +30,7 @@ STORE_NAME = "gateway.db"
 MAX_WAITING = 100
 """Messages of one chat that wait for their answers."""
 
-MAX_ATTEMPTS = 3
+MAX_ATTEMPTS = 10
 """How often a message is tried that the gateway did not survive."""
 
 _VERSION = 1

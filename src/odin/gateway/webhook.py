@@ -60,12 +60,15 @@ class WebhookChannel:
         self._webhooks = setup.gateway.webhooks
         self._http = setup.http
         self._clock = clock
-        self._listener = _open_listener(setup.gateway.host, setup.gateway.port)
+        self._host = setup.gateway.host
+        self._listener = _open_listener(self._host, setup.gateway.port)
         self.port: int = self._listener.getsockname()[1]
         self._inbox: ChannelInbox | None = None
 
     async def run(self, inbox: ChannelInbox) -> None:
         self._inbox = inbox
+        if self._listener.fileno() < 0:  # an earlier run has ended
+            self._listener = _open_listener(self._host, self.port)
         server = HttpServer(self._handle)
         await server.listen(self._listener)
         try:
@@ -191,6 +194,7 @@ def _open_listener(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(128)
     except OSError as error:
         listener.close()
         why = (error.strerror or str(error)).lower()
