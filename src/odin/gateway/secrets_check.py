@@ -29,10 +29,10 @@ def check_secrets(settings: GatewaySettings, is_server_token: Callable[[str], bo
         problem = ""
         if not value.strip():
             problem = f"{name} is not set."
-        elif len(value) < MIN_SECRET_CHARS or len(set(value)) < MIN_SECRET_CHARS // 2:
-            problem = f"{name} is too easy to guess: it needs {MIN_SECRET_CHARS} characters, and not always the same."
         elif _PLACEHOLDER.fullmatch(value):
             problem = f"{name} is a placeholder."
+        elif len(value) < MIN_SECRET_CHARS or len(set(value)) < MIN_SECRET_CHARS // 2:
+            problem = f"{name} is too easy to guess: it needs {MIN_SECRET_CHARS} characters, and not always the same."
         elif value in known:
             problem = f"{name} is the same as {known[value]}."
         elif is_server_token(value):
