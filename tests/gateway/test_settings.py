@@ -1,5 +1,7 @@
 """What is refused before the gateway runs, and what its parts do without one."""
 
+import asyncio
+import io
 import os
 import re
 from pathlib import Path
@@ -7,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from odin.config import load
+from odin.config import Options, load
 from odin.core.errors import OdinError
 from odin.core.rights import Right
 from odin.gateway.parts import split_text
+from odin.gateway.service import open_gateway
 from odin.server.access import open_access
-from odin.testing import ScriptedServer
+from odin.testing import ScriptedServer, say
 from tests.conftest import RunHere
 from tests.gateway.platform import TOKEN, Platform, locate_gateway, run_gateway, write_settings
 from tests.table import each
@@ -113,3 +116,35 @@ def test_commands_without_a_gateway(home: Path, run_here: RunHere) -> None:
 )
 def test_texts_are_cut_between_paragraphs(text: str, limit: int, parts: list[str]) -> None:
     assert split_text(text, limit) == parts
+
+
+async def test_the_channel_of_the_documentation(home: Path, tmp_path: Path) -> None:
+    """The example answers a file, and a package with its entry point is what provides it."""
+    text = Path(__file__).parents[2].joinpath("docs/gateway.md").read_text()
+    names: dict[str, Any] = {}
+    exec(text.partition("```python\n")[2].partition("```")[0], names)
+    channels = {"folder": {"options": {"path": str(tmp_path)}, "owners": ["me"]}}
+    write_settings(home, channels=channels)
+    (tmp_path / "question.txt").write_text("how are you?")
+    with ScriptedServer([say("fine")]) as model:
+        options = Options(env={**os.environ, **model.env("anthropic")})
+        async with open_gateway(options, io.StringIO(), built_in={"folder": names["FolderChannel"]}):
+            async with asyncio.timeout(20):
+                while not (answers := list(tmp_path.glob("question.*.answer"))):
+                    await asyncio.sleep(0.05)
+    assert [answer.read_text() for answer in answers] == ["fine"]
+    assert (tmp_path / "question.taken").exists()
+
+
+def test_entry_points(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_here: RunHere) -> None:
+    """A channel of a package is found, and one that cannot be loaded is named."""
+    dist = tmp_path / "broken_chat-1.0.dist-info"
+    dist.mkdir()
+    (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-chat\nVersion: 1.0\n")
+    (dist / "entry_points.txt").write_text("[odin.channels]\nbroken = broken_chat:Channel\n")
+    (tmp_path / "broken_chat.py").write_text(f"raise RuntimeError('no {TOKEN}')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write_settings(home, channels={"broken": {"token": TOKEN}})
+    code, _, err = run_here("gateway")
+    assert code == 2 and "The channel 'broken' (broken_chat:Channel) cannot be used: RuntimeError" in err
+    assert TOKEN not in err
