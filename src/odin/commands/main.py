@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _NAMES = (
     "models sessions usage replay undo redo trust rules agents skills plugin explain doctor eval auth provider mcp "
-    "cleanup worktree migrate import completions attach pair serve share acp"
+    "cleanup worktree migrate import completions attach pair serve gateway share acp"
 )
 _MODULES = {"redo": "undo", "skills": "extensions", "plugin": "extensions", "import": "session_import"}
 COMMANDS = {name: _MODULES.get(name, name) for name in _NAMES.split()}

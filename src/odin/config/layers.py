@@ -39,6 +39,7 @@ from odin.config.settings import (
 from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
+from odin.core.gateway_settings import ChannelSettings, GatewaySettings, WebhookSettings
 from odin.core.policy import RuleAction, RuleLayer
 from odin.core.root import Root
 from odin.core.text import describe_mismatch
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 USER_ONLY_KEYS = (
     *("providers", "catalog_url", "web", "checkpoints", "sandbox", "tui", "system_header", "env_passthrough"),
-    *("mcp_limits", "claude_settings", "redis"),
+    *("mcp_limits", "claude_settings", "redis", "gateway"),
 )
 
 VERBATIM_KEYS = ("rules", "hooks", "commands")
@@ -71,6 +72,9 @@ ENVIRONMENT_KEYS = (
 
 REDIS_VARIABLE = "ODIN_REDIS_URL"
 """Stands for the key `redis.url`."""
+
+GATEWAY_PREFIX = "ODIN_GATEWAY_"
+"""The start of the variables for the keys of `gateway`."""
 
 
 def _append_unique(before: Any, new: Any) -> Any:
@@ -469,6 +473,38 @@ def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:
             raise ConfigError(f"{REDIS_VARIABLE} cannot be used: {error}.", "Fix or remove it.") from error
         written = {**layers.written.get("redis", value), "url": f"${REDIS_VARIABLE}"}
         layers.set_value("redis", value, "session", REDIS_VARIABLE, written)
+    _read_gateway_variables(layers, env)
+
+
+def _read_gateway_variables(layers: _Layers, env: Mapping[str, str]) -> None:
+    """Set keys of `gateway`: `ODIN_GATEWAY_PORT`, or `ODIN_GATEWAY_CHANNELS_NAME_TOKEN` for the channel `name`."""
+    value: dict[str, Any] = dict(layers.values.get("gateway", {}))
+    written: dict[str, Any] = dict(layers.written.get("gateway", value))
+    found = [name for name in sorted(env) if name.startswith(GATEWAY_PREFIX) and env[name].strip()]
+    for variable in found:
+        key = variable.removeprefix(GATEWAY_PREFIX).lower()
+        path = (key,)
+        for group, kind in (("channels", ChannelSettings), ("webhooks", WebhookSettings)):
+            rest = key.removeprefix(f"{group}_")
+            field = max((one for one in kind.__struct_fields__ if rest.endswith(f"_{one}")), key=len, default="")
+            if rest != key and field:
+                path = (group, rest.removesuffix(f"_{field}"), field)
+        _set_at(value, path, env[variable].strip())
+        _set_at(written, path, f"${variable}")
+    if not found:
+        return
+    try:
+        value = msgspec.to_builtins(msgspec.convert(value, GatewaySettings, strict=False))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{', '.join(found)} cannot be used: {error}.", "Fix or remove it.") from error
+    layers.set_value("gateway", value, "session", found[0], written)
+
+
+def _set_at(value: dict[str, Any], path: Sequence[str], text: str) -> None:
+    """Set a value in nested objects, which are copied. Lists are separated by commas."""
+    for name in path[:-1]:
+        value[name] = value = dict(value.get(name, {}))
+    value[path[-1]] = text.split(",") if path[-1] in ("owners", "allow_from", "groups") else text
 
 
 def _validate_value(name: str, value: Any, where: str) -> Any:

@@ -13,6 +13,7 @@ from odin.config.files import ConfigProblem
 from odin.config.trust import TrustStatus
 from odin.context.settings import CacheSettings, CompactionSettings
 from odin.core.event_values import Delivery
+from odin.core.gateway_settings import GatewaySettings
 from odin.core.policy import CommandsAsk, RuleLayer
 from odin.core.provider import EditFormatSetting, Effort
 from odin.core.root import Root
@@ -410,6 +411,9 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     redis: Annotated[
         RedisSettings, describe("A Redis server that sessions are published to. User file and environment only.")
     ] = RedisSettings()
+    gateway: Annotated[
+        GatewaySettings, describe("Chat channels and webhooks of `odin gateway`. User file and environment only.")
+    ] = GatewaySettings()
     retry: Annotated[RetrySettings, describe("Retries of failed model requests.")] = RetrySettings()
     team: Annotated[TeamSettings, describe("Delegated tasks and their sub-agents.")] = TeamSettings()
     queue: Annotated[QueueSettings, describe("What happens to prompts sent while Odin is busy.")] = QueueSettings()
@@ -477,7 +481,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
 
 _PRIVATE_KEYS = (
     *("providers", "catalog_url", "web", "system_header", "env_passthrough", "hooks", "tui", "commands", "mcp"),
-    *("mcp_limits", "lsp_servers", "redis"),
+    *("mcp_limits", "lsp_servers", "redis", "gateway"),
 )
 
 

@@ -405,6 +405,14 @@ class LoopStatus(Struct, frozen=True):
         return self.state in ("executing", "verifying", "assessing")
 
 
+async def is_session_busy(client: "Client") -> bool:
+    """Return True while something goes on in the session that closing it would stop."""
+    shot = await client.snapshot()
+    if shot.executing or shot.team_working or shot.interactions or await client.is_working():
+        return True
+    return any(process.status == "running" for process in await client.list_processes())
+
+
 def close_events(events: AsyncIterator[Envelope]) -> None:
     """Stop an event stream, so that a session that lives on does not buffer events for it."""
     if (close := getattr(events, "close", None)) is not None:

@@ -126,7 +126,8 @@ def attribute(op: Op, right: Right, client: str) -> Op:
     if isinstance(op, Prompt):
         # A server that passes the prompt of its client on to another process has marked it.
         source = "user" if is_trusted and op.source != "channel" else "channel"
-        return replace(op, source=source, display_text=op.display_text if is_trusted else "")
+        shown = op.display_text if is_trusted else ""
+        return replace(op, source=source, display_text=shown, provenance=None)
     if isinstance(op, ChangePrompt):
         if is_trusted:
             return replace(op, source="channel" if op.source == "channel" else None)

@@ -137,6 +137,8 @@ class Agent:
         self._self_started_ids: set[str] = set()
         self._loop: LoopController | None = None
         self._output_schema: dict[str, Any] | None = None
+        self._place = ("cli", "direct")
+        """The channel and the chat of the last prompt."""
 
     @property
     def is_busy(self) -> bool:
@@ -425,6 +427,7 @@ class Agent:
         self._self_started_ids.discard(prompt.id)
         if by_user:  # what the agent starts by itself belongs to the last prompt
             self._output_schema = asked.output_schema
+            self._place = (asked.provenance.channel, asked.provenance.chat) if asked.provenance else ("cli", "direct")
         started = copy_prompt(
             TurnStarted,
             asked,
@@ -449,6 +452,7 @@ class Agent:
         )
         cwd, root = self._deps.environment.cwd, self._deps.root
         scope = CallScope(self.name, mode, cwd, root, RepetitionGuard(), steering.is_steered)
+        scope.channel, scope.chat = self._place
         brings = isinstance(prompt, Prompt) and by_user and self._attachments.has_attachments(prompt)
         attach = partial(self._attachments.read, prompt, mode) if brings and isinstance(prompt, Prompt) else None
         return AgentTurn(

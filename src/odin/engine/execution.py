@@ -441,6 +441,8 @@ class CallExecutor:
             mode=scope.mode,
             environment=policy.environment,
             roots=policy.roots,
+            channel=scope.channel,
+            chat=scope.chat,
             **context,
         )
 
