@@ -7,6 +7,7 @@ from odin.core.errors import ConfigError
 from odin.core.gateway_settings import GatewaySettings
 
 MIN_SECRET_CHARS = 16
+_SECRET_OPTIONS = ("token", "secret", "password")
 _PLACEHOLDER = re.compile(
     r"(?i)(your|my|the|some|enter|insert|change|replace)[ _-]?.*(secret|token|key|password|me|this|here)"
     r"|.*(change[ _-]?me|placeholder|example|undefined|null|dummy|todo|xxxx|password|1234567).*|<.*>|\[.*\]|\{.*\}|\$.*"
@@ -16,8 +17,13 @@ _PLACEHOLDER = re.compile(
 def list_secrets(settings: GatewaySettings) -> Iterator[tuple[str, str]]:
     """Yield the name and value of each secret of the channels that are used."""
     for name, channel in settings.channels.items():
-        if channel.enabled and channel.token:
+        if not channel.enabled:
+            continue
+        if channel.token:
             yield f"gateway.channels.{name}.token", channel.token
+        for key, value in channel.options.items():
+            if isinstance(value, str) and key.endswith(_SECRET_OPTIONS):
+                yield f"gateway.channels.{name}.options.{key}", value
     for name, webhook in settings.webhooks.items():
         yield f"gateway.webhooks.{name}.secret", webhook.secret
 

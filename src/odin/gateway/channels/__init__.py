@@ -1,0 +1,12 @@
+"""The channels that Odin brings, by type. Each is imported when the settings name it."""
+
+from odin.gateway.channel import Channel, ChannelFactory, ChannelSetup
+
+
+def _make_telegram(setup: ChannelSetup) -> Channel:
+    from odin.gateway.channels.telegram import TelegramChannel
+
+    return TelegramChannel(setup)
+
+
+BUILT_IN: dict[str, ChannelFactory] = {"telegram": _make_telegram}

@@ -1,0 +1,126 @@
+"""An HTTP server in the test's own loop, which can answer badly: cut, hang, or send any status."""
+
+import asyncio
+import socket
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Struct
+
+from odin.server.http import HttpServer
+
+
+class Seen(Struct):
+    """A request. `json` is its body if that is an object."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+    json: dict[str, Any]
+
+
+class Reply(Struct):
+    status: int = 200
+    content: Any = None
+    """Bytes, or what is sent as JSON."""
+    headers: dict[str, str] = {}
+
+
+Fault = Reply | Literal["cut", "hang", "lose"]
+"""`cut` ends the connection before the answer. `lose` does so, too, after the request was carried out."""
+
+
+class Refused(Exception):
+    """The platform refuses a request. `is_fault`: the one who sent it is to blame."""
+
+    def __init__(self, reply: Reply, *, is_fault: bool = True) -> None:
+        super().__init__(str(reply.content))
+        self.reply = reply
+        self.is_fault = is_fault
+
+
+class HttpStandIn:
+    """Gives each request to `answer`. `faults` has what happens to the next ones, by the end of their paths."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.seen: list[Seen] = []
+        self.complaints: list[str] = []
+        """What was wrong with requests. A test that expects none finds out at the end."""
+        self.faults: dict[str, list[Fault]] = defaultdict(list)
+        self.changed = asyncio.Event()
+
+    async def answer(self, seen: Seen) -> Reply:
+        raise NotImplementedError
+
+    def note(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def wait_until(self, is_so: Callable[[], bool], timeout: float = 15.0) -> None:
+        async with asyncio.timeout(timeout):
+            while not is_so():
+                changed = self.changed
+                try:
+                    async with asyncio.timeout(0.05):
+                        await changed.wait()
+                except TimeoutError:
+                    pass
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncGenerator[None]:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server = HttpServer(self._handle)
+        await server.listen(listener)
+        try:
+            yield
+        finally:
+            await server.close()
+
+    async def _handle(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
+        body = b""
+        while True:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                return
+            body += event.get("body", b"")
+            if not event.get("more_body"):
+                break
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        query = {name: values[-1] for name, values in parse_qs(scope["query_string"].decode()).items()}
+        is_json = headers.get("content-type", "").startswith("application/json")
+        seen = Seen(scope["method"], scope["path"], query, headers, body, msgspec.json.decode(body) if is_json else {})
+        self.seen.append(seen)
+        name = next((name for name in self.faults if self.faults[name] and seen.path.endswith(name)), "")
+        fault = self.faults[name].pop(0) if name else None
+        self.note()
+        if fault == "hang":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        if fault == "cut":
+            raise ConnectionAbortedError
+        if isinstance(fault, Reply):
+            reply = fault
+        else:
+            try:
+                reply = await self.answer(seen)
+            except Refused as error:
+                if error.is_fault:
+                    self.complaints.append(f"{seen.path.rpartition('/')[2]}: {error}")
+                reply = error.reply
+        self.note()
+        if fault == "lose":
+            raise ConnectionAbortedError
+        content = reply.content if isinstance(reply.content, bytes) else msgspec.json.encode(reply.content)
+        given = {"content-type": "application/json", **reply.headers, "content-length": str(len(content))}
+        head = [(name.encode(), value.encode()) for name, value in given.items()]
+        await send({"type": "http.response.start", "status": reply.status, "headers": head})
+        await send({"type": "http.response.body", "body": content})
