@@ -15,7 +15,7 @@ from odin.server.http import HttpServer
 
 
 class Seen(Struct):
-    """A request. `json` is its body if that is an object."""
+    """A request. `json` is its body if that is an object, `target` its path and query as they were sent."""
 
     method: str
     path: str
@@ -23,6 +23,7 @@ class Seen(Struct):
     headers: dict[str, str]
     body: bytes
     json: dict[str, Any]
+    target: str
 
 
 class Reply(Struct):
@@ -96,7 +97,9 @@ class HttpStandIn:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         query = {name: values[-1] for name, values in parse_qs(scope["query_string"].decode()).items()}
         is_json = headers.get("content-type", "").startswith("application/json")
-        seen = Seen(scope["method"], scope["path"], query, headers, body, msgspec.json.decode(body) if is_json else {})
+        content: dict[str, Any] = msgspec.json.decode(body) if is_json else {}
+        target = b"?".join(filter(None, (scope["raw_path"], scope["query_string"]))).decode()
+        seen = Seen(scope["method"], scope["path"], query, headers, body, content, target)
         self.seen.append(seen)
         name = next((name for name in self.faults if self.faults[name] and seen.path.endswith(name)), "")
         fault = self.faults[name].pop(0) if name else None
@@ -119,8 +122,8 @@ class HttpStandIn:
         self.note()
         if fault == "lose":
             raise ConnectionAbortedError
-        content = reply.content if isinstance(reply.content, bytes) else msgspec.json.encode(reply.content)
-        given = {"content-type": "application/json", **reply.headers, "content-length": str(len(content))}
+        sent = reply.content if isinstance(reply.content, bytes) else msgspec.json.encode(reply.content)
+        given = {"content-type": "application/json", **reply.headers, "content-length": str(len(sent))}
         head = [(name.encode(), value.encode()) for name, value in given.items()]
         await send({"type": "http.response.start", "status": reply.status, "headers": head})
-        await send({"type": "http.response.body", "body": content})
+        await send({"type": "http.response.body", "body": sent})

@@ -9,4 +9,10 @@ def _make_telegram(setup: ChannelSetup) -> Channel:
     return TelegramChannel(setup)
 
 
-BUILT_IN: dict[str, ChannelFactory] = {"telegram": _make_telegram}
+def _make_matrix(setup: ChannelSetup) -> Channel:
+    from odin.gateway.channels.matrix import MatrixChannel
+
+    return MatrixChannel(setup)
+
+
+BUILT_IN: dict[str, ChannelFactory] = {"matrix": _make_matrix, "telegram": _make_telegram}
