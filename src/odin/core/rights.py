@@ -13,6 +13,7 @@ from odin.core.interaction import read_answer
 from odin.core.op import (
     AddContext,
     AddMessage,
+    AddRoot,
     AddRule,
     Answer,
     AnswerPermission,
@@ -36,6 +37,7 @@ from odin.core.op import (
     Prompt,
     Redo,
     RemoveLastMessage,
+    RemoveRoot,
     RemoveRule,
     Rewind,
     RunUserShell,
@@ -85,6 +87,8 @@ OP_RIGHTS: dict[type[Op], Right] = {
     SetTitle: "prompt",
     SetMode: "prompt",  # a prompt chooses its mode, too; the permission mode holds in all of them
     SetPermissionMode: "approve",
+    AddRoot: "approve",
+    RemoveRoot: "approve",
     SetRole: "approve",  # a role has its own rules, tools and permission mode
     SetSystemPrompt: "approve",
     SetTools: "approve",

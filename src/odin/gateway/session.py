@@ -64,12 +64,16 @@ class ChatServices(Struct, frozen=True):
     progress_s: float = FIRST_MESSAGE_S
 
     def make_options(self, chat: Chat) -> Options:
-        """Return the options of the chat's session. Only one that its owner has bound can ask."""
+        """Return the options of the chat's session. Only one that its owner has bound can ask.
+
+        A session that exists keeps the model and the role that it has.
+        """
+        is_new = not chat.session
         return replace(
             self.options,
             cwd=chat.folder or self.workspace,
-            role=chat.role,
-            model=self.settings.model or self.options.model,
+            role=chat.role if is_new else "",
+            model=(self.options.model or self.settings.model) if is_new else "",
             can_ask=bool(chat.owner),
             permission_mode="default" if chat.owner else "dontAsk",
             usual_max_turns=self.settings.max_turns,
@@ -313,6 +317,7 @@ class ChatSession:
         if request is None or self._get_request_key(request) == self._shown_key:
             return
         self._shown_key = key = self._get_request_key(request)
+        request.is_shown = False
         text, buttons = request.describe()
         *parts, last = self._services.make_parts(self.chat, f"{key}.text", text)
         parts.append(replace(last, key=key, buttons=buttons))
