@@ -17,6 +17,7 @@ from odin.gateway.channels.telegram import TelegramChannel
 from odin.gateway.channels.telegram_html import render_html
 from odin.gateway.parts import split_text
 from odin.gateway.service import Gateway, open_gateway
+from odin.gateway.store import MAX_WAITING
 from odin.testing import ScriptedServer, call, say
 from tests.gateway.platform import locate_gateway, open_store, write_settings
 from tests.gateway.telegram_stand_in import BOT, TOKEN, TelegramStandIn, deny
@@ -214,15 +215,33 @@ async def test_polls_that_fail(home: Path) -> None:
             assert "Telegram did not answer within 0 s. It starts again in 0 s." in err.getvalue()
             wrong = TOKEN.replace("AAH", "AAX")
             async with connect(model, telegram, home, err=err, token=wrong):
+                store = open_store()
+                said = "Telegram does not accept the token. Get the token from @BotFather"
+                await telegram.wait_until(lambda: store.list_values("channel:")["telegram"].startswith(said))
                 await telegram.wait_until(lambda: "is not used until the next start" in err.getvalue())
-                state = open_store().list_values("channel:")["telegram"]
-    assert state.startswith("Telegram does not accept the token. Get the token from @BotFather")
     log = (get_state_dir(os.environ) / "logs/gateway.log").read_text() + err.getvalue()
     assert TOKEN not in log and wrong not in log and TOKEN.partition(":")[2] not in log
     assert len([seen for seen in telegram.seen if wrong in seen.path]) == 1
     with pytest.raises(ConfigError, match="is no token of a Telegram bot"):
         async with connect(ScriptedServer([]), telegram, home, token="a token with spaces in it"):
             pass
+
+
+async def test_a_full_chat_holds_up_nothing_else(home: Path) -> None:
+    """Who writes faster than Odin answers is told once; other chats and `/stop` still get through."""
+    telegram, gate = TelegramStandIn(), threading.Event()
+    with ScriptedServer([say("never").hold(gate), say("to Bob")]) as model:
+        async with telegram.serve(), connect(model, telegram, home):
+            telegram.write("work")
+            await asyncio.to_thread(model.wait_for, 1)
+            for number in range(MAX_WAITING + 3):
+                telegram.write(f"more {number}")
+            telegram.write("hello", sender=BOB)
+            assert await telegram.wait_for(1, BOB) == ["to Bob"]
+            telegram.write("/help")
+            texts = await telegram.wait_for(2)
+    gate.set()
+    assert texts[0].startswith(f"{MAX_WAITING} messages of this chat wait") and "/stop: " in texts[1]
 
 
 async def test_long_work_is_one_message(home: Path) -> None:

@@ -93,5 +93,8 @@ class Intake:
         suffix = re.sub(r"[^.\w]", "", Path(file.name).suffix)[:12]
         suffix = suffix or mimetypes.guess_extension(file.media_type) or ""
         path = self._folder / f"{sha256(file.id.encode()).hexdigest()[:24]}{suffix}"
-        await file.fetch(path)
+        if not path.exists():  # else the message came once more
+            fresh = path.with_name(f".{path.name}")
+            await file.fetch(fresh)
+            fresh.replace(path)
         return Media(str(path), file.name, file.media_type)
