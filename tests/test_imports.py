@@ -57,7 +57,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 }  # fmt: skip
 """What each package may import besides itself. `policy.modes` allows that module only."""
 
-LAZY_PACKAGES = set("models mcp app host server gateway acp replay commands api entry __init__".split())
+LAZY_PACKAGES = {
+    "models", "mcp", "app", "host", "server", "gateway", "acp", "replay", "commands", "api", "entry", "__init__",
+}  # fmt: skip
 """Packages that may import others inside functions to keep start-up fast. The rest import only their own parts late."""
 
 SLOW_MODULES = {
