@@ -28,6 +28,8 @@ from odin.gateway.channel import (
     make_channel,
 )
 from odin.gateway.channels import BUILT_IN
+from odin.gateway.channels.terminal import TerminalChannel
+from odin.gateway.channels.webhook import WebhookChannel
 from odin.gateway.chats import Chats
 from odin.gateway.gateway_log import GATEWAY_LOG_NAME, GatewayLog
 from odin.gateway.outbox import FIRST_PAUSE_S, Outbox, describe_error
@@ -35,8 +37,6 @@ from odin.gateway.progress import FIRST_MESSAGE_S
 from odin.gateway.secrets_check import check_secrets
 from odin.gateway.session import ChatServices
 from odin.gateway.store import Chat, GatewayStore, StoreThread
-from odin.gateway.terminal import TerminalChannel
-from odin.gateway.webhook import WebhookChannel
 from odin.host.manager import SessionManager
 from odin.providers.http import HttpClient
 from odin.server.access import open_access
