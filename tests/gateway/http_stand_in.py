@@ -11,6 +11,8 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Struct
 
+from odin.gateway.channels.platform_api import PlatformApi
+from odin.providers.http import HttpClient
 from odin.server.http import HttpServer
 
 
@@ -33,8 +35,9 @@ class Reply(Struct):
     headers: dict[str, str] = {}
 
 
-Fault = Reply | Literal["cut", "hang", "lose"]
-"""`cut` ends the connection before the answer. `lose` does so, too, after the request was carried out."""
+Fault = Reply | Literal["cut", "hang", "lose", "twice"]
+"""`cut` ends the connection before the answer. `lose` does so, too, after the request was carried out, and `twice`
+carries it out twice."""
 
 
 class Refused(Exception):
@@ -114,6 +117,8 @@ class HttpStandIn:
             reply = fault
         else:
             try:
+                if fault == "twice":
+                    await self.answer(seen)
                 reply = await self.answer(seen)
             except Refused as error:
                 if error.is_fault:
@@ -127,3 +132,23 @@ class HttpStandIn:
         head = [(name.encode(), value.encode()) for name, value in given.items()]
         await send({"type": "http.response.start", "status": reply.status, "headers": head})
         await send({"type": "http.response.body", "body": sent})
+
+
+class FaultyWay(HttpStandIn):
+    """A proxy before a server, which cuts connections, repeats requests and answers wrongly."""
+
+    def __init__(self, target: str, http: HttpClient) -> None:
+        super().__init__()
+        self._target = target
+        self._api = PlatformApi(http, "The server")
+
+    async def answer(self, seen: Seen) -> Reply:
+        headers = {
+            name: value
+            for name, value in seen.headers.items()
+            if name in ("authorization", "content-type") or name.startswith("x-")
+        }
+        reply = await self._api.request(seen.method, f"{self._target}{seen.target}", headers, seen.body, timeout=60)
+        if reply.status >= 400:
+            self.complaints.append(f"{seen.method} {seen.path}: {reply.status} {reply.content.decode()}")
+        return Reply(reply.status, reply.content, {"content-type": reply.headers.get("content-type", "")})

@@ -22,10 +22,6 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from odin.gateway.channels.platform_api import PlatformApi
-from odin.providers.http import HttpClient
-from tests.gateway.http_stand_in import HttpStandIn, Reply, Seen
-
 VERSION = "1.163.2"
 _START_S = 90
 _ids = itertools.count(1)
@@ -147,23 +143,6 @@ class Person:
             else:
                 shown[event["event_id"]] = event
         return list(shown.values())
-
-
-class FaultyWay(HttpStandIn):
-    """A proxy before the homeserver, which cuts connections and answers wrongly."""
-
-    def __init__(self, server: Homeserver, http: HttpClient) -> None:
-        super().__init__()
-        self._server = server
-        self._api = PlatformApi(http, "Synapse")
-
-    async def answer(self, seen: Seen) -> Reply:
-        headers = {name: seen.headers[name] for name in ("authorization", "content-type") if name in seen.headers}
-        url = f"{self._server.url}{seen.target}"
-        reply = await self._api.request(seen.method, url, headers, seen.body, timeout=60)
-        if reply.status >= 400:
-            self.complaints.append(f"{seen.method} {seen.path}: {reply.status} {reply.content.decode()}")
-        return Reply(reply.status, reply.content, {"content-type": reply.headers.get("content-type", "")})
 
 
 @contextmanager

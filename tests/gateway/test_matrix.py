@@ -16,9 +16,9 @@ from odin.gateway.channels.matrix import MatrixChannel
 from odin.gateway.service import Gateway, open_gateway
 from odin.providers.http import HttpClient
 from odin.testing import ScriptedServer, call, say
-from tests.gateway.http_stand_in import Reply
+from tests.gateway.http_stand_in import FaultyWay, Reply
 from tests.gateway.platform import locate_gateway, open_store, write_settings
-from tests.gateway.synapse import FaultyWay, Homeserver, Person, install, run_homeserver
+from tests.gateway.synapse import Homeserver, Person, install, run_homeserver
 from tests.gateway.test_chats import answer_last
 from tests.pictures import png
 
@@ -80,7 +80,7 @@ async def test_a_direct_chat(home: Path, homeserver: Homeserver) -> None:
     and over a way that loses answers."""
     odin, ann, eve = [await homeserver.add_person(name) for name in ("odin", "ann", "eve")]
     http = HttpClient({})
-    way = FaultyWay(homeserver, http)
+    way = FaultyWay(homeserver.url, http)
     with ScriptedServer(answer_last) as model:
         async with way.serve():
             foreign = await eve.open_room(odin)
@@ -110,7 +110,7 @@ async def test_a_direct_chat(home: Path, homeserver: Homeserver) -> None:
 async def test_a_part_that_is_sent_again_appears_once(home: Path, homeserver: Homeserver) -> None:
     odin, ann = [await homeserver.add_person(name) for name in ("odin", "ann")]
     http, err = HttpClient({}), io.StringIO()
-    way = FaultyWay(homeserver, http)
+    way = FaultyWay(homeserver.url, http)
     limit = Reply(429, {"errcode": "M_LIMIT_EXCEEDED", "error": "Too Many Requests", "retry_after_ms": 300})
     with ScriptedServer(answer_last) as model:
         async with way.serve(), connect(model, home, way.url, odin, ann, err=err):
