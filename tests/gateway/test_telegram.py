@@ -207,15 +207,20 @@ async def test_polls_that_fail(home: Path) -> None:
     telegram, err = TelegramStandIn(), io.StringIO()
     with ScriptedServer([say("here")]) as model:
         async with telegram.serve():
-            telegram.faults["getUpdates"] = ["hang", deny(409, "Conflict: terminated by other getUpdates request")]
+            telegram.faults["getUpdates"] = ["hang"]
+            store = open_store()
             async with connect(model, telegram, home, err=err, poll_s=0.1, grace_s=0.2):
+                await telegram.wait_until(lambda: " failed telegram" in err.getvalue())
+                polls = len(telegram.list_calls("getUpdates"))
+                await telegram.wait_until(lambda: len(telegram.list_calls("getUpdates")) > polls)
+                assert store.list_values("channel:")["telegram"] == "Telegram did not answer within 0 s."
+                telegram.faults["getUpdates"] = [deny(409, "Conflict: terminated by other getUpdates request")]
                 await telegram.wait_until(lambda: "only one can receive the messages of a bot" in err.getvalue())
                 telegram.write("hello")
                 await telegram.wait_for(1)
             assert "Telegram did not answer within 0 s. It starts again in 0 s." in err.getvalue()
             wrong = TOKEN.replace("AAH", "AAX")
             async with connect(model, telegram, home, err=err, token=wrong):
-                store = open_store()
                 said = "Telegram does not accept the token. Get the token from @BotFather"
                 await telegram.wait_until(lambda: store.list_values("channel:")["telegram"].startswith(said))
                 await telegram.wait_until(lambda: "is not used until the next start" in err.getvalue())

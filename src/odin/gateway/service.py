@@ -50,6 +50,7 @@ LAST_CHAT = "last_chat"
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
+_SETTLE_S = 90.0
 _CLOSE_S = 10.0
 
 
@@ -121,26 +122,37 @@ class Gateway:
         return await self._db.run(GatewayStore.find_answer, channel, account, id)
 
     async def run_channel(self, channel: Channel) -> None:
-        """Keep a channel running. After an error it starts again, after a pause that grows while it fails at once."""
+        """Keep a channel running. After an error it starts again, after a pause that grows while it fails at once.
+
+        One that has failed counts as connected when it has run for longer than a platform takes to answer.
+        """
         pause, loop = self._first_pause_s, asyncio.get_running_loop()
+        name = f"channel:{channel.name}"
+        self._log.write("connected", channel.name)
+        await self._db.run(GatewayStore.set_value, name, "connected")
+        why = ""
         while True:
             started = loop.time()
-            self._log.write("connected", channel.name)
-            await self._db.run(GatewayStore.set_value, f"channel:{channel.name}", "connected")
+            running = asyncio.create_task(channel.run(self))
             try:
-                await channel.run(self)
+                if why and not (await asyncio.wait((running,), timeout=_SETTLE_S))[0]:
+                    self._log.write("connected", channel.name)
+                    await self._db.run(GatewayStore.set_value, name, "connected")
+                await running
                 why = "It has ended by itself."
             except TokenRefused as error:
                 why = self._log.redact(error.describe())
                 self._log.write("failed", channel.name, note=f"{why} The channel is not used until the next start.")
-                await self._db.run(GatewayStore.set_value, f"channel:{channel.name}", why)
+                await self._db.run(GatewayStore.set_value, name, why)
                 return
             except Exception as error:  # foreign code: one channel must not stop the others
                 why = self._log.redact(describe_error(error))
+            finally:
+                running.cancel()
             has_run = loop.time() - started > _LONGEST_PAUSE_S
             pause = self._first_pause_s if has_run else min(pause * 2, _LONGEST_PAUSE_S)
             self._log.write("failed", channel.name, note=f"{why} It starts again in {pause:.0f} s.")
-            await self._db.run(GatewayStore.set_value, f"channel:{channel.name}", why)
+            await self._db.run(GatewayStore.set_value, name, why)
             await asyncio.sleep(pause)
 
     async def run_outbox(self) -> None:
