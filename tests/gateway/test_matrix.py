@@ -59,7 +59,7 @@ async def connect(
     write_settings(home, channels={"matrix": settings})
 
     def make(setup: Any) -> MatrixChannel:
-        return MatrixChannel(setup, poll_s=poll_s)
+        return MatrixChannel(setup, poll_s=poll_s, page=10)
 
     async with open_gateway(
         Options(env={**os.environ, **model.env("anthropic")}),
@@ -94,7 +94,7 @@ async def test_a_direct_chat(home: Path, homeserver: Homeserver) -> None:
                 await ann.send(room, "second")
                 assert list_bodies(await ann.wait_for(room, 2, odin))[1] == "re: second"
             await ann.send(room, "while you were away")
-            for number in range(105):
+            for number in range(25):
                 await ann.send(room, f"{number}", msgtype="m.notice")
             async with connect(model, home, way.url, odin, ann):
                 assert list_bodies(await ann.wait_for(room, 3, odin))[2] == "re: while you were away"

@@ -37,10 +37,12 @@ from odin.gateway.channels.platform_api import TIMEOUT_S, FileRefused, PlatformA
 
 POLL_S = 30.0
 GRACE_S = 15.0
+PAGE = 100
+"""How many events of a room the server sends at once."""
+
 TYPING_MS = 8_000
 _MAX_EVENT_BYTES = 60_000
 _MAX_PAGES = 10
-_PAGE = 100
 _BUTTONS = "dev.odin.buttons"
 """The field of an event with what each reaction to it means."""
 
@@ -50,20 +52,6 @@ _MXC = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)")
 _QUOTED_REPLY = re.compile(r"(?:> .*\n)+\n?")
 _FILES = ("m.image", "m.file")
 _UNREADABLE = {"m.audio": "voice", "m.video": "video", "m.location": "location"}
-
-_FILTER: dict[str, Any] = {
-    "presence": {"types": []},
-    "account_data": {"types": []},
-    "room": {
-        "account_data": {"types": []},
-        "ephemeral": {"types": []},
-        "state": {"types": []},
-        "timeline": {
-            "limit": _PAGE,
-            "types": ["m.room.message", "m.room.encrypted", "m.room.member", "m.reaction"],
-        },
-    },
-}
 
 
 class _Relation(Struct, frozen=True, rename={"reply": "m.in_reply_to"}):
@@ -180,7 +168,9 @@ class _Forbidden(DeliveryRefused):
 class MatrixChannel:
     abilities = Abilities(max_length=6000, buttons=True, edits=True, typing=True, is_idempotent=True)
 
-    def __init__(self, setup: ChannelSetup, *, poll_s: float = POLL_S, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self, setup: ChannelSetup, *, poll_s: float = POLL_S, grace_s: float = GRACE_S, page: int = PAGE
+    ) -> None:
         self.name = setup.name
         where, options = f"gateway.channels.{setup.name}", setup.settings.options
         self._server = str(options.get("homeserver", "")).rstrip("/")
@@ -196,6 +186,7 @@ class MatrixChannel:
         self._place = self._read_place()
         self._poll_s = poll_s
         self._grace_s = grace_s
+        self._page = page
         self._me = ""
         self._rooms: dict[str, dict[str, str]] = {}
         """The members of rooms with their names."""
@@ -221,9 +212,10 @@ class MatrixChannel:
     async def run(self, inbox: ChannelInbox) -> None:
         self._me = msgspec.json.decode(await self._call("GET", "v3/account/whoami"), type=_Login).user_id
         intake = Intake(self, inbox, self._folder)
+        wanted = msgspec.json.encode(_make_filter(self._page))
         while True:
             since = self._place.since
-            query = {"timeout": str(int(self._poll_s * 1000) if since else 0), "filter": msgspec.json.encode(_FILTER)}
+            query = {"timeout": str(int(self._poll_s * 1000) if since else 0), "filter": wanted}
             try:
                 raw = await self._call(
                     "GET",
@@ -266,7 +258,7 @@ class MatrixChannel:
         """Return what the server has left out of a timeline: what came since then, or since the invitation."""
         found: list[_Event] = []
         for _ in range(_MAX_PAGES):
-            query = urlencode({"dir": "b", "from": start, "to": since, "limit": str(_PAGE)})
+            query = urlencode({"dir": "b", "from": start, "to": since, "limit": str(self._page)})
             try:
                 raw = await self._call("GET", f"v3/rooms/{_quote(room)}/messages?{query}")
             except DeliveryRefused:
@@ -467,6 +459,14 @@ class MatrixChannel:
         if 400 <= reply.status < 500:
             raise DeliveryRefused(said)
         raise DeliveryFailed(said)
+
+
+def _make_filter(page: int) -> dict[str, Any]:
+    """Return what the server is to send: messages, reactions and who comes and goes."""
+    none: dict[str, list[str]] = {"types": []}
+    events = ["m.room.message", "m.room.encrypted", "m.room.member", "m.reaction"]
+    room = {"account_data": none, "ephemeral": none, "state": none, "timeline": {"limit": page, "types": events}}
+    return {"presence": none, "account_data": none, "room": room}
 
 
 def _decode(events: Any) -> list[_Event]:
