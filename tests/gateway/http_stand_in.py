@@ -112,7 +112,8 @@ class HttpStandIn:
                 pass
             return
         if fault == "cut":
-            raise ConnectionAbortedError
+            _cut(receive)
+            return
         if isinstance(fault, Reply):
             reply = fault
         else:
@@ -126,12 +127,18 @@ class HttpStandIn:
                 reply = error.reply
         self.note()
         if fault == "lose":
-            raise ConnectionAbortedError
+            _cut(receive)
+            return
         sent = reply.content if isinstance(reply.content, bytes) else msgspec.json.encode(reply.content)
         given = {"content-type": "application/json", **reply.headers, "content-length": str(len(sent))}
         head = [(name.encode(), value.encode()) for name, value in given.items()]
         await send({"type": "http.response.start", "status": reply.status, "headers": head})
         await send({"type": "http.response.body", "body": sent})
+
+
+def _cut(receive: Any) -> None:
+    """End a connection without an answer, which ASGI cannot do: `receive` belongs to what has the transport."""
+    receive.__self__.transport.abort()
 
 
 class FaultyWay(HttpStandIn):
