@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from odin.core.errors import UsageError
-from odin.gateway.terminal import SOCKET_NAME, chat_in_terminal
-from odin.gateway.webhook import MAX_BODY_BYTES, WebhookChannel, sign
+from odin.gateway.channels.terminal import SOCKET_NAME, chat_in_terminal
+from odin.gateway.channels.webhook import MAX_BODY_BYTES, WebhookChannel, sign
 from odin.testing import ScriptedServer, say
 from tests.gateway.platform import Platform, locate_gateway, open_store, run_gateway
 from tests.gateway.receiver import receive_callbacks

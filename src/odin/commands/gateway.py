@@ -22,9 +22,9 @@ from odin.commands.command_line import (
 from odin.config import Options, get_state_dir
 from odin.core.errors import UsageError
 from odin.core.format import clip, format_time, format_usd, pluralize
+from odin.gateway.channels.terminal import chat_in_terminal
 from odin.gateway.service import GATEWAY_FOLDER, LAST_CHAT, find_running, open_gateway
 from odin.gateway.store import GatewayStore
-from odin.gateway.terminal import chat_in_terminal
 from odin.server.local import load_server
 from odin.server.pairing_codes import read_code
 from odin.ui.terminal import escape_hidden, shorten

@@ -37,7 +37,8 @@ class SenderAccess:
             return True
         if not message.is_mention and not message.choice:
             return False
-        if message.chat in self._settings.get(message.channel, ChannelSettings()).groups:
+        groups = self._settings.get(message.channel, ChannelSettings()).groups
+        if message.chat in groups or message.chat.partition("/")[0] in groups:  # `GROUP/THREAD`
             return True
         chat: Chat = await self._db.run(GatewayStore.get_chat, message.channel, message.chat)
         command = parse_command(message, right)

@@ -90,7 +90,7 @@ class OutboundPart(Struct, frozen=True, omit_defaults=True):
 
 
 class Abilities(Struct, frozen=True, kw_only=True):
-    """What a platform can do. `max_length` is in characters.
+    """What a platform can do. `max_length` is in characters, and one beyond U+FFFF, such as most emoji, counts twice.
 
     `is_idempotent`: a part that is sent twice with its key appears once. `is_internal`: nobody is reached there later.
     Everybody who gets through to the channel has its `right`, besides those who are paired. `approves`: what is
@@ -132,6 +132,10 @@ class ChannelInbox(Protocol):
         """
         ...
 
+    async def is_wanted(self, message: InboundMessage) -> bool:
+        """Return whether a message would be accepted. A channel asks before it fetches files for a stranger."""
+        ...
+
     async def resend(self, channel: str, chat: str) -> None:
         """Send now what could not be sent to this chat."""
         ...
@@ -148,7 +152,8 @@ class Channel(Protocol):
     abilities: Abilities
 
     async def run(self, inbox: ChannelInbox) -> None:
-        """Receive messages until it is cancelled. If it raises, it is called again after a pause."""
+        """Receive messages until it is cancelled. If it raises, it is called again after a pause, unless that was
+        TokenRefused."""
         ...
 
     async def send(self, part: OutboundPart) -> str:
@@ -185,6 +190,10 @@ class DeliveryFailed(OdinError):
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class TokenRefused(DeliveryFailed):
+    """The platform does not accept the token. The channel does nothing until the gateway starts with another one."""
 
 
 class DeliveryRefused(OdinError):

@@ -6,7 +6,8 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 
 
 def split_text(text: str, limit: int) -> list[str]:
-    """Return parts of at most `limit` characters: cut between paragraphs, else between lines, else anywhere.
+    """Return parts of at most `limit` characters, counted as in `Abilities.max_length`: cut between paragraphs, else
+    between lines, else anywhere.
 
     A code block is not cut if it fits into one part. One that is longer is closed in each part and opened in the next.
     """
@@ -14,7 +15,7 @@ def split_text(text: str, limit: int) -> list[str]:
     current = ""
     for block in _list_blocks(text.strip()):
         joined = f"{current}\n\n{block}" if current else block
-        if len(joined) <= limit:
+        if _measure(joined) <= limit:
             current = joined
             continue
         if current:
@@ -22,6 +23,10 @@ def split_text(text: str, limit: int) -> list[str]:
         *full, current = _cut_block(block, limit)
         parts += full
     return [part for part in (*parts, current) if part.strip()]
+
+
+def _measure(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _list_blocks(text: str) -> list[str]:
@@ -47,18 +52,21 @@ def _list_blocks(text: str) -> list[str]:
 
 def _cut_block(block: str, limit: int) -> list[str]:
     """Return a paragraph or code block in pieces that fit."""
-    if len(block) <= limit:
+    if _measure(block) <= limit:
         return [block]
     fence = _FENCE.match(block)
     lines, head, tail = block.split("\n"), "", ""
     if fence is not None:
         head, tail = f"{lines[0]}\n", f"\n{fence[1]}"
         lines = lines[1:-1] if lines[-1].strip().startswith(fence[1]) else lines[1:]
-    room = max(1, limit - len(head) - len(tail))
-    pieces = [line[at : at + room] for line in lines for at in range(0, max(len(line), 1), room)]
+    room = max(1, limit - _measure(head) - _measure(tail))
+    pieces: list[str] = []
+    for line in lines:
+        step = room if _measure(line) == len(line) else max(1, room // 2)
+        pieces += [line[at : at + step] for at in range(0, max(len(line), 1), step)]
     cut: list[str] = []
     for piece in pieces:
-        if cut and len(cut[-1]) + 1 + len(piece) <= room:
+        if cut and _measure(cut[-1]) + 1 + _measure(piece) <= room:
             cut[-1] += f"\n{piece}"
         else:
             cut.append(piece)

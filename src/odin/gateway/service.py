@@ -24,8 +24,12 @@ from odin.gateway.channel import (
     ChannelSetup,
     DeliveryReceipt,
     InboundMessage,
+    TokenRefused,
     make_channel,
 )
+from odin.gateway.channels import BUILT_IN
+from odin.gateway.channels.terminal import TerminalChannel
+from odin.gateway.channels.webhook import WebhookChannel
 from odin.gateway.chats import Chats
 from odin.gateway.gateway_log import GATEWAY_LOG_NAME, GatewayLog
 from odin.gateway.outbox import FIRST_PAUSE_S, Outbox, describe_error
@@ -33,8 +37,6 @@ from odin.gateway.progress import FIRST_MESSAGE_S
 from odin.gateway.secrets_check import check_secrets
 from odin.gateway.session import ChatServices
 from odin.gateway.store import Chat, GatewayStore, StoreThread
-from odin.gateway.terminal import TerminalChannel
-from odin.gateway.webhook import WebhookChannel
 from odin.host.manager import SessionManager
 from odin.providers.http import HttpClient
 from odin.server.access import open_access
@@ -45,11 +47,10 @@ GATEWAY_FOLDER = "gateway"
 
 SYSTEM_CHANNEL = "system"
 LAST_CHAT = "last_chat"
-BUILT_IN: dict[str, ChannelFactory] = {}
-"""Channels by type, besides those of other packages."""
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
+_SETTLE_S = 90.0
 _CLOSE_S = 10.0
 
 
@@ -63,12 +64,15 @@ class Gateway:
         channels: Mapping[str, Channel],
         settings: GatewaySettings,
         services: ChatServices,
+        *,
+        first_pause_s: float = _FIRST_PAUSE_S,
     ) -> None:
         self.channels = channels
         self.outbox = outbox
         self._db = db
         self._log = services.log
         self._services = services
+        self._first_pause_s = first_pause_s
         self._access = SenderAccess(db, channels, settings.channels)
         self.chats = Chats(services, self._access.find_right)
         self._last_chat = ""
@@ -93,6 +97,10 @@ class Gateway:
             await self._db.run(GatewayStore.set_value, LAST_CHAT, name)
         return DeliveryReceipt("accepted" if outcome == "accepted" else "duplicate", key)
 
+    async def is_wanted(self, message: InboundMessage) -> bool:
+        right = await self._access.find_right(message)
+        return bool(right) and await self._access.is_answered(message, right)
+
     async def _meet_stranger(self, message: InboundMessage) -> DeliveryReceipt:
         said = await self._access.pair(message)
         if not said:
@@ -114,20 +122,37 @@ class Gateway:
         return await self._db.run(GatewayStore.find_answer, channel, account, id)
 
     async def run_channel(self, channel: Channel) -> None:
-        """Keep a channel running. After an error it starts again, after a pause that grows while it fails at once."""
-        pause, loop = _FIRST_PAUSE_S, asyncio.get_running_loop()
+        """Keep a channel running. After an error it starts again, after a pause that grows while it fails at once.
+
+        One that has failed counts as connected when it has run for longer than a platform takes to answer.
+        """
+        pause, loop = self._first_pause_s, asyncio.get_running_loop()
+        name = f"channel:{channel.name}"
+        self._log.write("connected", channel.name)
+        await self._db.run(GatewayStore.set_value, name, "connected")
+        why = ""
         while True:
             started = loop.time()
-            self._log.write("connected", channel.name)
-            await self._db.run(GatewayStore.set_value, f"channel:{channel.name}", "connected")
+            running = asyncio.create_task(channel.run(self))
             try:
-                await channel.run(self)
+                if why and not (await asyncio.wait((running,), timeout=_SETTLE_S))[0]:
+                    self._log.write("connected", channel.name)
+                    await self._db.run(GatewayStore.set_value, name, "connected")
+                await running
                 why = "It has ended by itself."
+            except TokenRefused as error:
+                why = self._log.redact(error.describe())
+                self._log.write("failed", channel.name, note=f"{why} The channel is not used until the next start.")
+                await self._db.run(GatewayStore.set_value, name, why)
+                return
             except Exception as error:  # foreign code: one channel must not stop the others
                 why = self._log.redact(describe_error(error))
-            pause = _FIRST_PAUSE_S if loop.time() - started > _LONGEST_PAUSE_S else min(pause * 2, _LONGEST_PAUSE_S)
+            finally:
+                running.cancel()
+            has_run = loop.time() - started > _LONGEST_PAUSE_S
+            pause = self._first_pause_s if has_run else min(pause * 2, _LONGEST_PAUSE_S)
             self._log.write("failed", channel.name, note=f"{why} It starts again in {pause:.0f} s.")
-            await self._db.run(GatewayStore.set_value, f"channel:{channel.name}", why)
+            await self._db.run(GatewayStore.set_value, name, why)
             await asyncio.sleep(pause)
 
     async def run_outbox(self) -> None:
@@ -207,7 +232,7 @@ async def open_gateway(
             services = ChatServices(
                 manager, options, settings, environment, place, db, outbox, channels, log, progress_s
             )
-            gateway = Gateway(db, outbox, channels, settings, services)
+            gateway = Gateway(db, outbox, channels, settings, services, first_pause_s=first_pause_s)
             outbox.on_sent = gateway.chats.note_sent
             async with LocalListener(manager, options, state):
                 async with _run_all(gateway, db):
