@@ -4,7 +4,7 @@ import { h } from './vendor/preact.js';
 
 const PARTS = /<\/[^>]*>|<(\0\d+\0|[\w-]+)((?:\s+(?:\.\.\.\0\d+\0|[\w:-]+(?:=(?:"[^"]*"|\0\d+\0|[^\s">]+))?))*)\s*(\/?)>|[^<]+/g;
 const ATTRIBUTES = /\.\.\.\0(\d+)\0|([\w:-]+)(?:=(?:"([^"]*)"|([^\s">]+)))?/g;
-const FOREIGN = new Set(['p', 'b', 'h1', 'h2', 'pre', 'dt', 'dd', 'li', 'th', 'td', 'textarea', 'blockquote']);
+const FOREIGN = new Set('p b input h1 h2 pre dt dd li th td span code legend textarea blockquote'.split(' '));
 const parsed = new WeakMap();
 
 export function html(strings, ...values) {
