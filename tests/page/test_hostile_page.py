@@ -89,30 +89,22 @@ async def test_a_session_full_of_hostile_texts(open_stage: OpenStage) -> None:
         await make_hostile(stage, poison)
         await unfold_all(visit)
         await expect(visit.block("summary")).to_contain_text("alert(1)")
-        await visit.page.keyboard.press("F9")
         shown = await poison.list_shown(visit)
         missing = set(poison.marks.values()) - shown
         # What another sheet shows, what the shown one replaces, and what is never shown.
         assert missing <= {
             *(
-                "done todo",
-                "state notice",
                 "state warning",
-                "server problem",
                 "outcome",
                 "agent's model",
                 "type",
                 "task id",
+                "process state",
             ),
             *("running command", "url", "agent type", "agent model", "image name", "busy doing", "doing", "agent task"),
         }, missing
         assert "alert" in await visit.page.title()
-        for key in ("F8", "Control+g"):
-            await visit.page.keyboard.press(key)
-            await expect(visit.page.get_by_role("dialog")).to_contain_text("alert(1)")
-            assert await poison.list_shown(visit)
-            await visit.page.keyboard.press("Escape")
-        for command in ("/agents", "/ps", "/contents"):
+        for command in ("/errors", "/agents", "/ps", "/contents"):
             await visit.command(command)
             await expect(visit.page.get_by_role("dialog")).to_contain_text("alert(1)")
             assert await poison.list_shown(visit)
@@ -152,11 +144,14 @@ async def test_hostile_answers_of_the_server(open_stage: OpenStage) -> None:
         await visit.answer("Allow once", "y")
         await visit.shows("Done.")
         await visit.finish()
-        for name in ("models", "agents", "context", "usage", "changes", "snapshot", "rewind", "commands"):
+        for name in ("models", "complete", "changes", "snapshot", "rewind", "commands"):
             await change_answers(visit, f"**/sessions/*/{name}*", lambda found, name=name: poison.spoil(found, name))
         await give_answers(visit, "**/command", {"text": f"{poison.text('report')}\n" * 3, "mode": "edit_mode"})
         for command in ("/model", "/role", "/context", "/usage", "/diff", "/rewind"):
-            await visit.command(command)
+            await visit.hand.write(visit.prompt, command)
+            await expect(visit.page.get_by_role("listbox")).to_be_visible()
+            await visit.page.keyboard.press("Escape")
+            await visit.page.keyboard.press("Enter")
             await expect(visit.page.get_by_role("dialog"), command).to_contain_text("alert(1)")
             assert await poison.list_shown(visit)
             await visit.page.keyboard.press("Escape")
@@ -220,7 +215,7 @@ async def test_hostile_texts_from_end_to_end(open_stage: OpenStage, workspace: P
         call("Read", {"path": name}, id="c1", text=evil),
         call("TodoWrite", {"todos": todos}, id="c2"),
         call("Question", {"questions": [question]}, id="c3"),
-        call("WriteFile", {"path": name, "content": evil}, id="c4"),
+        call("WriteFile", {"path": name, "content": f"{evil} again"}, id="c4"),
         say(evil, thinking=evil),
     ]
     async with open_stage(turns) as stage:

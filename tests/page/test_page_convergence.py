@@ -25,7 +25,7 @@ from tests.server.view_follower import read_start
 from tests.soak import choose, list_seeds, soak
 
 ACTS = choose(sample=24, full=120)
-PAGE_ACTS = (*("prompt",) * 4, "steer", "stop", "mode", "shell", "compact", "queue", "look", "fold")
+PAGE_ACTS = (*("prompt",) * 4, "steer", "stop", "mode", "shell", "compact", "queue", "look")
 AGREE_S = 30.0
 READ = """() => ({
     blocks: [...document.querySelectorAll('[data-block]')].map(
@@ -52,9 +52,7 @@ class RandomPageUser:
         if await self._visit.request.count() and self.random.random() < 0.6:
             await self._answer()
             return
-        match self.random.choice(
-            ("prompt",) * 4 + ("steer", "stop", "mode", "shell", "compact", "queue", "look", "fold")
-        ):
+        match self.random.choice(PAGE_ACTS):
             case "prompt":
                 await self._type(f"From the page: {self._next()}.", "Enter")
             case "steer":
@@ -69,10 +67,8 @@ class RandomPageUser:
                 await self._press("F2")
             case "queue":
                 await self._press("Alt+q", self.random.choice(("d", "s", "m", "w")), "Escape")
-            case "look":
-                await self._press("Alt+ArrowUp", "k", "k", self.random.choice(("G", "g", "j")), "Escape")
             case _:
-                await self._press("Alt+ArrowUp", "k", "o", "o", "Escape")
+                await self._press("Alt+ArrowUp", "k", "k", self.random.choice(("G", "g", "j")), "Escape")
 
     async def _answer(self) -> None:
         buttons = self._visit.request.get_by_role("button", name=self._choose_answer())

@@ -392,13 +392,13 @@ async def test_see_usage_context_and_changed_files(hand: HandName, open_stage: O
         await visit.shows("a.txt", "one", "two", "by Odin", place=sheet)
         await visit.press("Close", "Escape")
         await visit.command("/context", "Context")
-        await visit.shows("tokens", "tools", place=visit.dialog("/context"))
+        await visit.shows("tokens", "tools", place=visit.dialog("Context"))
         await visit.press("Close", "Escape")
         await visit.command("/usage", "Usage")
-        await visit.shows("anthropic/", "cost", place=visit.dialog("/usage"))
+        await visit.shows("anthropic/", "cost", place=visit.dialog("Usage"))
         await visit.press("project")
         await expect(visit.button("project")).to_have_attribute("aria-pressed", "true")
-        await visit.shows("model calls", place=visit.dialog("/usage"))
+        await visit.shows("model calls", place=visit.dialog("Usage"))
 
 
 @each_hand
@@ -456,7 +456,7 @@ async def test_complete_commands_and_files(hand: HandName, open_stage: OpenStage
         await visit.hand.press(option)
         if visit.is_touch:
             await visit.press("Send the prompt")
-        await visit.shows(str(workspace), place=visit.dialog("/status"))
+        await visit.shows(str(workspace), place=visit.dialog("Status"))
         await visit.press("Close", "Escape")
 
         await write("Look at @not")

@@ -40,7 +40,7 @@ _REFRESH_S = 0.1
 
 _READY_S = 60.0
 _FROM_SNAPSHOT = ("title", "permission_mode", "role")
-_FROM_INFO = ("cwd", "branch", "version", "effort", "pool", "warnings", "sandbox", "sees_images")
+_FROM_INFO = ("cwd", "branch", "version", "effort", "warnings", "sandbox", "sees_images")
 
 
 class SessionView:
@@ -195,10 +195,8 @@ class SessionView:
             "activity": activity.describe(now),
             "todos": todos.todos if todos is not None else (),
             "model": facts.get_model(agent) if agent else facts.chosen_model,
-            "running_model": facts.get_model(agent),
             "context_tokens": used if agent else shot.context_tokens,
             "context_limit": limit if agent else shot.context_limit,
-            "low_limit": facts.low_limit,
             "status": [(part.text, part.tone) for part in parts if part.tone != "strong" and part.rank < 10],
             "cost": f"{format_cost(spent)} · {format_count(spent.usage.total)} tokens" if spent.calls else "",
             "budget": f"{format_usd(facts.budget_left)} of {format_usd(facts.budget_usd)} left"

@@ -211,7 +211,7 @@ const SESSION_KEYS = [
   ['Ctrl+P', run('/model'), 'models'],
   ['Alt+T', run('/effort'), 'reasoning effort'],
   ['Ctrl+Y', run('/permissions'), 'permission mode'],
-  ['Ctrl+B', (screen) => screen.act({ type: 'MoveToBackground', agent: screen.session.agent }, 'The command goes on in the background.'), 'send the running command to the background'],
+  ['Ctrl+B', (screen) => screen.act({ type: 'MoveToBackground', agent: screen.session.agent }, 'The command goes on in the background.'), 'running command to the background'],
   ['Ctrl+G', run('/diagnostics'), 'warnings and diagnostics'],
   ['Ctrl+O', run('/mcp'), 'MCP servers'],
   ['Alt+C', run('/contents'), 'prompts of this conversation'],
@@ -244,8 +244,8 @@ export function handleKey(screen, event) {
 }
 
 export const KEY_LIST = [
-  ['In the prompt', [['Enter', 'send; while Odin works, queue'], ['Ctrl+S, Ctrl+Enter', 'send into the running turn'], ['Shift+Enter, Alt+Enter, Ctrl+J', 'line break'], ['Up, Down', 'history of this project; Up edits the newest queued prompt'],
-    ['Ctrl+R', 'search the history'], ['Tab, Enter', 'in a completion list: insert'], ['F2, Alt+M', 'ask, plan or edit mode'], ['Alt+R', 'role'], ['Esc', 'stop the work; twice in an empty prompt: rewind']]],
+  ['In the prompt', [['Enter', 'send; while Odin works, queue'], ['Ctrl+S, Ctrl+Enter', 'steer the running turn'], ['Shift+Enter, Alt+Enter, Ctrl+J', 'line break'], ['Up, Down', 'history; Up edits the newest queued prompt'],
+    ['Ctrl+R', 'search the history'], ['Tab, Enter', 'insert a suggestion'], ['F2, Alt+M', 'ask, plan or edit mode'], ['Alt+R', 'role'], ['Esc', 'stop; twice in an empty prompt: rewind']]],
   ['Everywhere', [['F1, ?', 'these keys'], ...SESSION_KEYS.flatMap(([name, , about]) => (about ? [[name.replace('Arrow', ''), about]] : []))]],
-  ['On a card', [['j, k', 'next, previous card'], ['g, G', 'first, last card'], ['o, Enter, Space', 'fold or unfold'], ['O', 'fold or unfold all'], ['/, n, N', 'search; next, previous match'], ['y', 'copy'], ['a', 'transcript of the agent'], ['e', 'edit this prompt in a copy of the session'], ['i, Esc', 'back to the prompt']]],
+  ['On a card', [['j, k', 'next, previous card'], ['g, G', 'first, last card'], ['o, Enter, Space', 'fold or unfold'], ['O', 'fold or unfold all'], ['/, n, N', 'search; next, previous match'], ['y', 'copy'], ['a', 'transcript of the agent'], ['e', 'edit this prompt in a copy'], ['i, Esc', 'back to the prompt']]],
 ];

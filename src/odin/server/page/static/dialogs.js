@@ -7,12 +7,12 @@ const ui = new Emitter();
 let dialogs = [];
 let toasts = [];
 
-export function toast(text, level = 'info', ms = 6000) {
+export function toast(text, level = 'info') {
   if (!text) return;
   const id = randomId();
   toasts = [...toasts.filter((one) => one.text !== text).slice(-2), { id, text, level }];
   ui.emit('toasts');
-  setTimeout(() => dropToast(id), level === 'error' ? ms * 2 : ms);
+  setTimeout(() => dropToast(id), level === 'error' ? 12_000 : 6000);
 }
 
 export const toastError = (error) => toast(describe(error), 'error');
@@ -113,7 +113,7 @@ function Picker({ title, items: given, close, placeholder = 'Type to filter', ow
   const here = Math.min(at, found.length - 1);
   useEffect(() => list.current?.querySelector('[aria-selected=true]')?.scrollIntoView({ block: 'nearest' }), [here, words]);
   const onKeyDown = (event) => {
-    const move = { ArrowDown: here + 1, ArrowUp: here - 1 + found.length, PageDown: Math.min(here + 10, found.length - 1), PageUp: Math.max(here - 10, 0) }[event.key];
+    const move = { ArrowDown: here + 1, ArrowUp: here - 1 + found.length }[event.key];
     if (event.target.closest('button') || !found.length) return;
     if (move !== undefined) setAt(move % found.length);
     else if (event.key === 'Enter') close(found[here].value);

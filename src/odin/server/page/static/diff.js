@@ -43,17 +43,11 @@ function parseDiff(text) {
   return files;
 }
 
-// Where single lines were changed, marks the part that differs.
+// Where a single line was changed, marks the part that differs.
 function markWords(rows) {
-  for (let at = 0; at < rows.length; at++) {
-    let dels = 0;
-    while (rows[at + dels]?.kind === 'del') dels++;
-    let adds = 0;
-    while (dels && rows[at + dels + adds]?.kind === 'add') adds++;
-    if (dels && dels === adds && dels <= 8) {
-      for (let one = 0; one < dels; one++) markPair(rows[at + one], rows[at + dels + one]);
-    }
-    at += Math.max(dels + adds - 1, 0);
+  const kinds = rows.map(({ kind }) => kind);
+  for (let at = 1; at < rows.length; at++) {
+    if (kinds[at] === 'add' && kinds[at - 1] === 'del' && kinds[at - 2] !== 'del' && kinds[at + 1] !== 'add') markPair(rows[at - 1], rows[at]);
   }
 }
 

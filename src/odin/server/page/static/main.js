@@ -60,7 +60,7 @@ function Page() {
   }), [me]);
 
   let shown;
-  if (route.name === 'share') shown = html`<${Shared} key=${route.id} id=${route.id} secret=${route.secret} />`;
+  if (route.name === 'share') shown = html`<${Shared} key=${route.id + route.secret} id=${route.id} secret=${route.secret} />`;
   else if (route.name === 'pair' || !token) shown = html`<${Pairing} code=${route.code ?? ''} />`;
   else if (route.name === 'session') shown = html`<${SessionScreen} key=${`${route.id}/${route.agent}`} app=${app} id=${route.id} agent=${route.agent} />`;
   else shown = html`<${SessionList} app=${app} />`;
@@ -71,8 +71,8 @@ function SessionScreen({ app, id, agent }) {
   const session = useMemo(() => new Session(id, agent), [id, agent]);
   useEvents(session, 'state', 'link', 'mode');
   const isDocked = useMedia(WIDE);
-  const [hasDrawer, setDrawer] = useState(false);
-  const [hasPanel, setPanel] = useState(() => load('panel', 'on') === 'on');
+  const [hasPanel, setPanel] = useState(isDocked && load('panel') !== 'off');
+  useEffect(() => setPanel(isDocked && load('panel') !== 'off'), [isDocked]);
   const transcript = useRef(null);
   const composer = useRef(null);
   useEffect(() => { session.open(); return () => session.close(); }, [session]);
@@ -96,8 +96,10 @@ function SessionScreen({ app, id, agent }) {
     go: (...to) => { location.hash = linkTo(...to); },
     run: (line) => runLine(screen, line),
     togglePanel() {
-      if (!matchMedia(WIDE).matches) setDrawer((is) => !is);
-      else setPanel((is) => { save('panel', is ? 'off' : 'on'); return !is; });
+      setPanel((is) => {
+        if (matchMedia(WIDE).matches) save('panel', is ? 'off' : '');
+        return !is;
+      });
     },
     stop: () => session.submit({ type: 'Interrupt', agent }).then(({ done }) => !done && toast('Nothing is running.'), toastError),
     write: () => composer.current?.focus(),
@@ -118,9 +120,8 @@ function SessionScreen({ app, id, agent }) {
       <p role="alert">${describe(session.problem)}</p><p class="buttons"><button onClick=${() => location.reload()}>Try again</button><a class="button" href="#/">All sessions</a></p></main>`;
   }
   const asked = state?.interactions ?? [];
-  const isPanel = isDocked && hasPanel;
-  return html`<div class="screen" data-panel=${isPanel ? 'docked' : ''}>
-    <${Header} screen=${screen} hasPanel=${isDocked ? hasPanel : hasDrawer} />
+  return html`<div class="screen" data-panel=${hasPanel && isDocked ? 'docked' : ''}>
+    <${Header} screen=${screen} hasPanel=${hasPanel} />
     <main class="main" aria-label="Session">
       ${agent && html`<div class="agent-bar"><span>Agent <b>${agent}</b></span><a href=${linkTo(id)}>Back to the main agent</a></div>`}
       ${session.blocks.length || !state ? html`<${Transcript} session=${session} controls=${transcript} onEdit=${(block) => screen.run(`/fork ${block.key}`)} />` : html`<${Welcome} screen=${screen} />`}
@@ -134,8 +135,7 @@ function SessionScreen({ app, id, agent }) {
         <${StatusLine} parts=${state?.status} />
       </div>
     </main>
-    ${isPanel && html`<${SidePanel} screen=${screen} />`}
-    ${!isDocked && hasDrawer && html`<${Drawer} screen=${screen} close=${() => setDrawer(false)} />`}
+    ${hasPanel && html`<${isDocked ? SidePanel : Drawer} screen=${screen} close=${() => setPanel(false)} />`}
     <${Announcer} session=${session} />
   </div>`;
 }
@@ -185,7 +185,7 @@ function useNotifications(session) {
     const notify = (title, body) => {
       if (!document.hidden || load('notify') !== 'on' || globalThis.Notification?.permission !== 'granted') return;
       try {
-        const note = new Notification(title, { body: body.slice(0, 200), tag: session.id, icon: new URL('icon-192.png', import.meta.url).href });
+        const note = new Notification(title, { body: body.slice(0, 200), tag: session.id });
         note.onclick = () => { focus(); note.close(); };
       } catch {
         // Some phones only show the notifications of a service worker.

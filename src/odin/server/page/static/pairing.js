@@ -20,7 +20,6 @@ function nameBrowser() {
 
 export function Pairing({ code }) {
   const [text, setText] = useState(code);
-  const [name, setName] = useState(nameBrowser);
   const [problem, setProblem] = useState(access.reason ?? '');
   const [isBusy, setBusy] = useState(Boolean(code));
 
@@ -32,7 +31,7 @@ export function Pairing({ code }) {
     setBusy(true);
     setProblem('');
     try {
-      const { token } = await post('pair', { code: wanted, name: name.trim() });
+      const { token } = await post('pair', { code: wanted, name: nameBrowser() });
       setToken(token);
     } catch (error) {
       setProblem(describe(error));
@@ -57,7 +56,6 @@ export function Pairing({ code }) {
         <label>Code<input class="code-input" name="code" autocomplete="one-time-code" autocapitalize="characters" spellcheck=${false} maxlength="9" placeholder="XXXX-XXXX"
           value=${text} disabled=${isBusy} aria-invalid=${Boolean(problem)} aria-describedby="pair-problem"
           onInput=${(event) => setText(event.target.value.toUpperCase())} /></label>
-        <label>Name of this device<input name="name" value=${name} maxlength="60" disabled=${isBusy} onInput=${(event) => setName(event.target.value)} /></label>
         <p id="pair-problem" class="bad" role="alert">${problem}</p>
         <button class="primary" disabled=${isBusy}>${isBusy ? 'Pairing…' : 'Pair'}</button>
       </form>

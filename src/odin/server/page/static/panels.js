@@ -104,7 +104,6 @@ function Sections({ screen }) {
     <${Section} title="Model">
       ${row(screen.can('prompt') ? '/model' : '/status', state.model || 'unknown')}
       <p class="pairs">${chip('effort', state.effort || 'default', 'prompt')}${session.agent ? null : [chip('role', state.role, 'approve'), chip('permissions', state.permission_mode, 'approve')]}</p>
-      ${state.pool && html`<p class="dim">pool ${state.pool}</p>`}
     <//>
     ${state.context_limit > 0 && html`<${Section} title="Context">
       ${row('/context', html`<span class=${`meter ${share >= 0.8 ? 'warn' : ''}`} ref=${(node) => node?.style.setProperty('--share', share)}></span> <span>${Math.round(share * 100)}%</span>`, `Context: ${Math.round(share * 100)}% used`)}

@@ -10,7 +10,7 @@ const USAGE = [['this session', '/usage'], ['models', '/stats models'], ['agents
 const TABS = { '/usage': USAGE, '/stats': USAGE };
 
 // What a slash command says, and what others of its kind would. `actions` are [label, line]; if it `isLive`, it is read again and again.
-export function Report({ screen, line, title = line, said, actions = [], isLive, close }) {
+export function Report({ screen, line, title = /^\/\w+$/.test(line) ? line[1].toUpperCase() + line.slice(2) : line, said, actions = [], isLive, close }) {
   const [shown, setShown] = useState(line);
   const [text, error, again] = useLoaded(async () => (said && shown === line ? said : (await runOnServer(screen, shown)).text.trim()), [shown]);
   const output = useRef(null);
@@ -101,7 +101,7 @@ export async function showProcesses(screen, id) {
   const isRunning = processes.some(({ id: one, status }) => one === chosen && status === 'running');
   openDialog(Report, {
     screen, line, title: chosen, isLive: true,
-    actions: [...(isRunning && screen.can('approve') ? [['Open port', `${line} open`]] : []), ...(isRunning && screen.can('prompt') ? [['Stop', `${line} stop`]] : [])],
+    actions: isRunning && screen.can('prompt') ? [['Stop', `${line} stop`]] : [],
   });
 }
 

@@ -17,7 +17,6 @@ export function Shared({ id, secret }) {
       <div><h1>${found.title || 'A session'}</h1>
         <p class="dim">${join(found.created && when(found.created), found.model && modelName(found.model), found.expires && `can be read until ${when(found.expires)}`)}</p>
         <p class="dim">This is a redacted copy of a session with Odin Code. It can only be read.</p></div></header>
-    <main aria-label="Conversation"><div class="blocks">${session.blocks.map(({ key }) => html`<${Block} key=${key} keyName=${key} session=${session} />`)}</div>
-      ${shown < session.blocks.length > 0 && html`<button class="more" onClick=${() => setShown(shown + STEP)}>More</button>`}</main>
+    <main aria-label="Conversation"><div class="blocks">${session.blocks.map(({ key }) => html`<${Block} key=${key} keyName=${key} session=${session} />`)}</div></main>
   </div>`;
 }

@@ -115,7 +115,6 @@ export function Transcript({ session, controls, onEdit }) {
   const button = (label, sign, run) => html`<button type="button" aria-label=${label} onClick=${run}>${sign}</button>`;
   return html`<div class="transcript-area">
     <div class="transcript" ref=${view} role="region" aria-label="Conversation" tabindex="0" onScroll=${onScroll} onKeyDown=${onKeyDown}>
-      ${session.first > 0 && html`<button class="more earlier" onClick=${showEarlier}>Earlier</button>`}
       <div class="blocks" ref=${content}>${[...nodes.values()]}</div>
     </div>
     ${search !== null && html`<form class="search" role="search" onSubmit=${(event) => { event.preventDefault(); find(search, -1); }}
