@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
+from odin.core.op import Prompt
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, say
 from odin.testing.script import get_content_text
 from tests.page.conftest import OpenStage, OpenVisit, Stage, play
-from tests.page.visit import HandName
+from tests.page.visit import HandName, use_token
 from tests.pictures import png
+from tests.remote.bad_network import worsen
+from tests.remote.served import serve as serve_to_anybody
 from tests.remote.served import until
 from tests.server.served import serve
 
@@ -538,8 +541,6 @@ async def test_manage_sessions(hand: HandName, open_visit: OpenVisit, workspace:
 
     with ScriptedServer(answer) as model:
         async with serve(model, workspace) as served, open_visit(served.url, hand) as visit:
-            from odin.core.op import Prompt
-
             sessions: list[str] = []
             for title, text in (("Apples", "the first prompt"), ("Pears", "the second prompt")):
                 sessions.append(session := await served.open())
@@ -626,3 +627,42 @@ async def test_change_the_theme_and_unpair(hand: HandName, open_stage: OpenStage
 
 async def _differs(read: Any, other: str) -> bool:
     return await read() != other
+
+
+LONG_PROMPT = "A prompt that fits in one line of a wide window, and takes several lines on a telephone. " * 2
+
+
+@pytest.mark.slow
+async def test_the_prompt_fits_its_text_in_any_window(open_stage: OpenStage) -> None:
+    async with open_stage([]) as stage:
+        visit = stage.visit
+        await visit.hand.write(visit.prompt, LONG_PROMPT)
+        for width in (360, 1280, 360):
+            await visit.page.set_viewport_size({"width": width, "height": 740})
+            await until(lambda: visit.prompt.evaluate("node => Math.abs(node.scrollHeight - node.clientHeight) <= 2"))
+
+
+@pytest.mark.slow
+async def test_a_new_connection_changes_nothing_on_the_screen(open_visit: OpenVisit, workspace: Path) -> None:
+    with ScriptedServer(lambda seen: say("A line.\n\n" * 60) if seen.tool_names else say("Title")) as model:
+        async with serve_to_anybody(model, workspace) as served, worsen(served.port, "1") as (network, port):
+            network.is_calm = True
+            session = await served.create()
+            client = served.attach(session)
+            await client.submit(Prompt("p1", "Write a lot."))
+            async with open_visit(f"http://127.0.0.1:{port}") as visit:
+                await use_token(visit, "bob:approve")
+                await visit.open(session)
+                await expect(visit.block("end")).to_have_count(1)
+                await visit.hand.write(visit.prompt, "a draft")
+                await visit.block("answer").evaluate("node => { node.isKept = true; }")
+                await visit.conversation.evaluate("node => { node.scrollTop = 200; }")
+                views = [url for url in visit.requests if "/view" in url]
+                network.cut_all()
+                await until(lambda: [url for url in visit.requests if "/view" in url] != views)
+                await client.submit(Prompt("p2", "Again."))
+                await visit.shows("Again.")
+                assert await visit.block("answer").first.evaluate("node => node.isKept")
+                assert await visit.conversation.evaluate("node => node.scrollTop") == 200
+                await expect(visit.prompt).to_have_value("a draft")
+                visit.problems[:] = [one for one in visit.problems if "net::ERR" not in one]

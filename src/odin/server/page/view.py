@@ -34,7 +34,7 @@ from odin.ui.transcript.words import ShownFolders
 FIRST_BLOCKS = 200
 """The newest blocks that a page gets when it connects; it asks for earlier ones when somebody scrolls there."""
 
-_MAX_BLOCKS = 500
+_MAX_BLOCKS = 5000
 _REFRESH_S = 0.1
 """Between two looks at the state of the session: it copies the whole conversation."""
 

@@ -1,4 +1,4 @@
-// What every module uses: the template function, the hooks, and how times, counts and foreign text are shown.
+// What every module uses: the template function, the hooks, storage, and how times and counts are shown.
 
 import { useEffect, useReducer, useState } from './vendor/hooks.js';
 import { html } from './template.js';

@@ -265,7 +265,7 @@ function CompletionPopup({ popup, choose }) {
   const list = useRef(null);
   useEffect(() => list.current.children[popup.at]?.scrollIntoView({ block: 'nearest' }), [popup.at]);
   return html`<ul class="completion list" role="listbox" aria-label="Suggestions" id="completion" tabindex="0" ref=${list}>${popup.items.map((item, at) => html`
-    <li key=${item.label + at} id=${`completion-${at}`} role="option" aria-selected=${at === popup.at} class=${at === popup.at ? 'here' : ''} title=${item.help || undefined}
+    <li key=${item.label + at} id=${`completion-${at}`} role="option" aria-selected=${at === popup.at} class=${at === popup.at ? 'here' : ''}
       onPointerDown=${(event) => event.preventDefault()} onClick=${() => choose(item)}>
       <span class="what"><b>${item.label}</b>${item.hint && html` <span class="dim">${item.hint}</span>`}</span>
       <span class="detail">${item.help}</span></li>`)}</ul>`;

@@ -11,9 +11,9 @@ export const access = new Emitter();
 let run = '';
 
 export class Failure extends Error {
-  constructor(error, { hint = '', kind = '', status = 0 } = {}) {
+  constructor(error, { hint = '', status = 0 } = {}) {
     super(error);
-    Object.assign(this, { hint, kind, status });
+    Object.assign(this, { hint, status });
   }
 
   get isOffline() {

@@ -134,7 +134,7 @@ function Picker({ title, items: given, close, placeholder = 'Type to filter', ow
 
 export const pick = (title, items, more = {}) => openDialog(Picker, { title, items, ...more });
 
-// Buttons that open a list of actions, such as those of a session: [label, run, isDangerous].
+// Actions are [label, run, hint].
 export async function pickAction(title, actions) {
   const chosen = await pick(title, actions.map(([label, run, hint]) => ({ label, hint, value: run })), { isFiltered: false });
   if (chosen) await chosen();

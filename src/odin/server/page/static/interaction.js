@@ -63,9 +63,9 @@ export function InteractionView({ screen, ask: original, total }) {
   };
 
   const isSeen = () => {
-    const end = required.current?.getBoundingClientRect().bottom ?? 0;
+    if (!isPermission || !required.current) return true;
     const view = body.current.getBoundingClientRect();
-    if (!isPermission || end <= view.bottom + 4) return true;
+    if (required.current.getBoundingClientRect().bottom <= view.bottom + 4) return true;
     body.current.scrollTop += view.height * 0.85;
     setMessage('More below. Read the whole request before allowing it.');
     return false;
@@ -119,7 +119,7 @@ export function InteractionView({ screen, ask: original, total }) {
   return html`<section class="interaction" ref=${panel} tabindex="-1" role="region" aria-label="Request" data-kind=${kind} data-state=${step.name} onKeyDown=${onKeyDown}>
     <header>
       <h2 aria-live="assertive">${edited ? 'Edited call: ' : ''}${ask.title}</h2>
-      ${total > 1 && html`<span class="chip count" aria-label=${`1 of ${total} requests`}>1 of ${total}</span>`}
+      ${total > 1 && html`<span class="chip" aria-label=${`1 of ${total} requests`}>1 of ${total}</span>`}
     </header>
     <div class="interaction-body" ref=${body} tabindex="0" role="group" aria-label="Details">
       ${isForm ? html`<${Form} ...${{ ask, give, isBusy, may }} />`

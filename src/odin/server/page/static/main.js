@@ -71,8 +71,8 @@ function SessionScreen({ app, id, agent }) {
   const session = useMemo(() => new Session(id, agent), [id, agent]);
   useEvents(session, 'state', 'link', 'mode');
   const isDocked = useMedia(WIDE);
-  const [hasPanel, setPanel] = useState(isDocked && load('panel') !== 'off');
-  useEffect(() => setPanel(isDocked && load('panel') !== 'off'), [isDocked]);
+  const [panels, setPanels] = useState({ docked: load('panel') !== 'off' });
+  const hasPanel = Boolean(panels[isDocked ? 'docked' : 'drawer']);
   const transcript = useRef(null);
   const composer = useRef(null);
   useEffect(() => { session.open(); return () => session.close(); }, [session]);
@@ -96,9 +96,10 @@ function SessionScreen({ app, id, agent }) {
     go: (...to) => { location.hash = linkTo(...to); },
     run: (line) => runLine(screen, line),
     togglePanel() {
-      setPanel((is) => {
-        if (matchMedia(WIDE).matches) save('panel', is ? 'off' : '');
-        return !is;
+      const place = matchMedia(WIDE).matches ? 'docked' : 'drawer';
+      setPanels((all) => {
+        if (place === 'docked') save('panel', all.docked ? 'off' : '');
+        return { ...all, [place]: !all[place] };
       });
     },
     stop: () => session.submit({ type: 'Interrupt', agent }).then(({ done }) => !done && toast('Nothing is running.'), toastError),
@@ -135,7 +136,7 @@ function SessionScreen({ app, id, agent }) {
         <${StatusLine} parts=${state?.status} />
       </div>
     </main>
-    ${hasPanel && html`<${isDocked ? SidePanel : Drawer} screen=${screen} close=${() => setPanel(false)} />`}
+    ${hasPanel && html`<${isDocked ? SidePanel : Drawer} screen=${screen} close=${screen.togglePanel} />`}
     <${Announcer} session=${session} />
   </div>`;
 }
@@ -159,7 +160,6 @@ function Welcome({ screen }) {
   return html`<div class="transcript-area"><div class="welcome" role="region" aria-label="Conversation">
     <p class="name"><b>Odin</b> <span class="dim">${state.version}</span></p>
     <${Facts} rows=${[['model', state.model], ['directory', `${state.cwd}${branch}`], ['sandbox', state.sandbox || 'none']]} />
-    ${state.model?.startsWith('offline/') && html`<p class="warn">No model connected. Choose one with /model.</p>`}
     <ul><li>Describe a task. @ mentions a file, ! runs a command.</li><li>/ lists commands, ? the keys. /init writes AGENTS.md.</li></ul>
   </div></div>`;
 }

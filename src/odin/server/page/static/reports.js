@@ -6,10 +6,10 @@ import { get, post } from './connection.js';
 import { askText, Dialog, Empty, openDialog, pick, pickAction, toast, toastError, Waiting } from './dialogs.js';
 import { Counts, Diff } from './diff.js';
 
-const USAGE = [['this session', '/usage'], ['models', '/stats models'], ['agents', '/stats agents'], ['days', '/stats dates'], ['project', '/stats project'], ['30 days', '/stats project dates 30']];
+const USAGE = [['this session', '/usage'], ['models', '/stats models'], ['agents', '/stats agents'], ['days', '/stats dates'], ['project', '/stats project']];
 const TABS = { '/usage': USAGE, '/stats': USAGE };
 
-// What a slash command says, and what others of its kind would. `actions` are [label, line]; if it `isLive`, it is read again and again.
+// What a slash command says. `actions` are [label, line]; what `isLive` is read again and again.
 export function Report({ screen, line, title = /^\/\w+$/.test(line) ? line[1].toUpperCase() + line.slice(2) : line, said, actions = [], isLive, close }) {
   const [shown, setShown] = useState(line);
   const [text, error, again] = useLoaded(async () => (said && shown === line ? said : (await runOnServer(screen, shown)).text.trim()), [shown]);

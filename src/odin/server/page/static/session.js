@@ -1,4 +1,4 @@
-// The store of one shown transcript: the loaded window of blocks and the state, as the server sends them.
+// The store of one transcript: the loaded blocks and the state, as the server sends them.
 //
 // Changes are applied at once and told once per animation frame: `state`, `blocks` (blocks came or went), `block:KEY`.
 
@@ -176,8 +176,8 @@ export class Session extends Emitter {
   }
 
   // Loads the blocks before those that are loaded, and calls `prepare` before they are there; false if it cannot.
-  loadEarlier(prepare = () => {}) {
-    this.#loading ??= get(`${this.path}/blocks`, { agent: this.agent, end: this.first, limit: 400 })
+  loadEarlier(prepare = () => {}, limit = 400) {
+    this.#loading ??= get(`${this.path}/blocks`, { agent: this.agent, end: this.first, limit })
       .then(({ first, blocks }) => {
         if (first + blocks.length !== this.first) return false;
         prepare();
@@ -189,6 +189,15 @@ export class Session extends Emitter {
       })
       .finally(() => { this.#loading = null; });
     return this.#loading;
+  }
+
+  // Keeps the newest blocks.
+  forgetEarlier(count) {
+    const gone = this.blocks.length - count;
+    this.blocks = this.blocks.slice(gone);
+    this.first += gone;
+    this.#index();
+    this.emit('blocks');
   }
 
   submit(op) {

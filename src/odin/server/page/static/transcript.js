@@ -4,6 +4,7 @@ import { focusOnce, html, linkTo, useEffect, useEvents, useLayoutEffect, useRef,
 import { Block, readBlock } from './blocks.js';
 
 const NEAR = 600; // pixels from the top at which earlier blocks are loaded
+const [MANY, FEW] = [1500, 400]; // blocks: of so many, these are kept while the end is shown
 
 export function Transcript({ session, controls, onEdit }) {
   useEvents(session, 'blocks');
@@ -19,6 +20,7 @@ export function Transcript({ session, controls, onEdit }) {
   at.nodes = nodes;
 
   useLayoutEffect(() => {
+    if (at.isTop && session.first === 0) view.current.scrollTop = at.isTop = at.anchor = 0;
     if (!at.anchor) return;
     view.current.scrollTop += at.anchor.node.getBoundingClientRect().top - at.anchor.top;
     at.anchor = null;
@@ -35,7 +37,9 @@ export function Transcript({ session, controls, onEdit }) {
   const follow = (isStuck) => {
     at.isStuck = isStuck;
     setAway(!isStuck);
-    if (isStuck) setNew(false);
+    if (!isStuck) return;
+    setNew(false);
+    if (session.blocks.length > MANY) session.forgetEarlier(FEW);
   };
   const toEnd = () => {
     follow(true);
@@ -43,8 +47,9 @@ export function Transcript({ session, controls, onEdit }) {
   };
   const toTop = async () => {
     follow(false);
-    while (session.first > 0 && await session.loadEarlier().catch(() => false)); // all of it
-    requestAnimationFrame(() => { if (view.current) view.current.scrollTop = 0; });
+    at.isTop = true;
+    while (session.first > 0 && await session.loadEarlier(undefined, 5000).catch(() => false)); // all of it
+    view.current.scrollTop = 0;
   };
   const goTo = (node) => {
     follow(false);
@@ -60,7 +65,7 @@ export function Transcript({ session, controls, onEdit }) {
     });
     observer.observe(content.current);
     observer.observe(view.current);
-    const off = session.on('content', () => setNew(!at.isStuck));
+    const off = session.on('content', () => (at.isStuck ? follow(true) : setNew(true)));
     return () => { observer.disconnect(); off(); controls.current = null; };
   }, [session]);
 
