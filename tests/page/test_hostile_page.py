@@ -126,12 +126,14 @@ async def test_hostile_requests(kind: str, open_stage: OpenStage) -> None:
             return
         assert "\u202e" not in shown and "\\u202e" in shown
         if kind in ("permission", "effects"):
-            await visit.hand.press(visit.request.get_by_role("button").first, "v")
+            await expect(visit.request).to_be_focused()
+            await visit.page.keyboard.press("v")
             rule = visit.request.get_by_label("Allow and save this rule")
-            for _ in range(20):  # until all of it was seen
+            for _ in range(30):  # until all of it was seen
+                await visit.page.keyboard.press("s")
+                await visit.page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
                 if await rule.count():
                     break
-                await visit.page.keyboard.press("s")
             await expect(rule).to_have_value("Bash(other)")  # not the one with hidden characters
             await poison.list_shown(visit)
 

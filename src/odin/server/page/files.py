@@ -62,11 +62,17 @@ def _list_files() -> dict[str, PageFile]:
 
 _LATER = ("theme.js", "reports.js", "shared.js")
 _PRELOADED = ", ".join(
-    f"<page/{path.relative_to(STATIC).as_posix()}>; rel=modulepreload"
-    for path in sorted(STATIC.rglob("*.js"))
-    if path.name not in _LATER
+    (
+        "<page/theme.js>; rel=preload; as=script",
+        "<page/style.css>; rel=preload; as=style",
+        *(
+            f"<page/{path.relative_to(STATIC).as_posix()}>; rel=modulepreload"
+            for path in sorted(STATIC.rglob("*.js"))
+            if path.name not in _LATER
+        ),
+    )
 )
-"""The modules that `main.js` imports, fetched at once instead of one level after the other."""
+"""What the first paint needs, then the modules that `main.js` imports, not one level after the other."""
 
 
 def is_page_file(path: str) -> bool:

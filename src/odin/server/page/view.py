@@ -199,9 +199,7 @@ class SessionView:
             "context_limit": limit if agent else shot.context_limit,
             "status": [(part.text, part.tone) for part in parts if part.tone != "strong" and part.rank < 10],
             "cost": f"{format_cost(spent)} · {format_count(spent.usage.total)} tokens" if spent.calls else "",
-            "budget": f"{format_usd(facts.budget_left)} of {format_usd(facts.budget_usd)} left"
-            if facts.budget_usd
-            else "",
+            "budget": _describe_budget(facts),
             "answered": self._answered,
             "agents": [self._describe_agent(one, now) for one in facts.agents.all],
         }

@@ -127,7 +127,7 @@ function AgentBlock({ block, session, isFolded }) {
   const { key, is_good: isGood, reason, note, answer } = block;
   const isAsking = !reason && block.state === 'waiting_main';
   const [mark, tone] = isGood ? ['✓', 'good'] : isGood === false ? ['✗', 'bad'] : isAsking ? ['?', 'warn'] : reason ? ['•', ''] : ['◐', 'accent'];
-  const status = html`${block.status}${reason ? '' : html` · <${Elapsed} since=${block.ts} />`}`;
+  const status = html`${block.status}${reason ? '' : html` <${Elapsed} since=${block.ts} />`}`;
   return html`<${Head} ...${{ block, session, mark, tone, status }} name=${key} about=${block.description || block.task}>
       ${session.isShared ? null : html`<a class="open" href=${linkTo(session.id, key)} aria-label=${`Open the transcript of ${key}`}>Open</a>`}
     <//>

@@ -33,7 +33,6 @@ const NATIVE = {
   export: bare((screen) => screen.export()),
   copy: copyAnswer,
   theme: (screen, rest) => (rest in THEMES ? setTheme(rest) : screen.openSettings()),
-  settings: (screen) => screen.openSettings(),
   menu: showMenu,
   model: bare(showModels), models: bare(showModels),
   effort: bare((screen) => choose(screen, 'effort', 'Reasoning effort', screen.state.effort || 'default', (effort) => ({ type: 'SetEffort', effort: effort === 'default' ? '' : effort, agent: screen.session.agent }))),
@@ -198,8 +197,8 @@ function nextAgent(screen) {
 }
 
 const run = (line) => (screen) => screen.run(line);
-const onTranscript = (act) => ({ transcript }) => act(transcript.current);
-const move = onTranscript((transcript) => transcript?.look());
+const onTranscript = (act, by) => ({ transcript }) => transcript.current?.[act](by);
+const move = onTranscript('look');
 
 // Keys, what they do, and what the help says of them; nothing if it says that elsewhere.
 const SESSION_KEYS = [
@@ -219,10 +218,10 @@ const SESSION_KEYS = [
   ['F4', (screen) => screen.togglePanel(), 'side panel'],
   ['F8', run('/errors'), 'errors'],
   ['F9', () => dispatchEvent(new Event('odin-todos')), 'tasks'],
-  ['Ctrl+Home', onTranscript((transcript) => transcript?.toTop()), 'to the top'],
-  ['Ctrl+End', onTranscript((transcript) => transcript?.toEnd()), 'to the end'],
-  ['PageUp', onTranscript((transcript) => transcript?.page(-1)), 'scroll up'],
-  ['PageDown', onTranscript((transcript) => transcript?.page(1)), 'scroll down'],
+  ['Ctrl+Home', onTranscript('toTop'), 'to the top'],
+  ['Ctrl+End', onTranscript('toEnd'), 'to the end'],
+  ['PageUp', onTranscript('page', -1), 'scroll up'],
+  ['PageDown', onTranscript('page', 1), 'scroll down'],
   ['Alt+ArrowUp', move, 'move between the cards'],
   ['Ctrl+ArrowUp', move],
   ['Escape', (screen) => (screen.state?.executing && screen.can('prompt') ? screen.stop() : false)],

@@ -32,7 +32,7 @@ export function InteractionView({ screen, ask: original, total }) {
   const find = (key) => choices.find((one) => one.key === key);
   const field = (name) => form.find((one) => one.name === name);
 
-  // What somebody types for the prompt must not answer: the request gets the keys once the prompt is empty and at rest.
+  // What is typed for the prompt must not answer: the request gets the keys once the prompt is empty and at rest.
   useEffect(() => {
     const timer = setInterval(() => {
       const active = document.activeElement;

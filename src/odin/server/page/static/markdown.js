@@ -5,6 +5,7 @@ import { colorLines } from './diff.js';
 import { FENCE, parseBlocks, parseInline } from './parser.js';
 
 const PIECE = 8_000; // characters that are parsed at once
+const GROUP = 25; // finished blocks that are rendered together
 
 // The blocks of a growing text: `done` will not change any more, `open` may.
 export class Markdown {
@@ -88,8 +89,14 @@ export function MarkdownText({ text, live = false }) {
   const [, again] = useState(0);
   if (!markdown.update(text, live)) setTimeout(() => again(text.length), 60);
   // The same vnode again costs nothing.
-  for (const block of markdown.done) block.node ??= renderBlock(block);
-  return html`<div class=${markdown.done.length > 40 ? 'markdown long' : 'markdown'} dir="auto">${markdown.done.map(({ node }) => node)}${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}</div>`;
+  const groups = [];
+  for (let at = 0; at < markdown.done.length; at += GROUP) {
+    const blocks = markdown.done.slice(at, at + GROUP);
+    const node = blocks[0].group ?? html`<div class="group" key=${at}>${blocks.map((block) => (block.node ??= renderBlock(block)))}</div>`;
+    if (blocks.length === GROUP) blocks[0].group = node;
+    groups.push(node);
+  }
+  return html`<div class=${groups.length > 2 ? 'markdown long' : 'markdown'} dir="auto">${groups}<div class="group" key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}</div></div>`;
 }
 
 function renderBlock(block) {

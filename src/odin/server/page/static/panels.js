@@ -7,7 +7,6 @@ import { Counts } from './diff.js';
 const TODO_MARKS = { pending: '○', in_progress: '▸', completed: '✓', cancelled: '✗' };
 const wordsOf = (todo) => (todo.status === 'in_progress' && todo.active_form) || todo.content;
 
-// Calls `run` for an event that a key of the session sends.
 function useSignal(name, run) {
   useEffect(() => {
     addEventListener(name, run);

@@ -23,9 +23,8 @@ export function Report({ screen, line, title = /^\/\w+$/.test(line) ? line[1].to
     if (node && node.scrollHeight - node.scrollTop - node.clientHeight < 200) node.scrollTop = node.scrollHeight;
   }, [text]);
   const act = (command) => runOnServer(screen, command).then(({ text: words }) => { toast(words.trim()); again(); }, toastError);
-  const copy = () => navigator.clipboard?.writeText(text).then(() => toast('Copied.'), toastError);
   const tabs = TABS[line] ?? [];
-  return html`<${Dialog} title=${title} close=${close} size="wide" actions=${html`${actions.map(([words, command]) => html`<button onClick=${() => act(command)}>${words}</button>`)}<button onClick=${copy}>Copy</button>`}>
+  return html`<${Dialog} title=${title} close=${close} size="wide" actions=${actions.length > 0 && actions.map(([words, command]) => html`<button onClick=${() => act(command)}>${words}</button>`)}>
     ${tabs.length > 0 && html`<p class="pairs">${tabs.map(([words, one]) => html`<button key=${one} class="chip" aria-pressed=${one === shown} onClick=${() => setShown(one)}>${words}</button>`)}</p>`}
     ${text === undefined ? html`<${Waiting} error=${error} />` : html`<pre class="report" ref=${output} tabindex="0" role=${isLive ? 'log' : 'region'} aria-label=${shown}>${
       text.split(/(\bhttps?:\/\/[^\s,]+)/).map((part, at) => (at % 2 ? html`<a href=${part} target="_blank" rel="noopener noreferrer">${part}</a>` : part))}</pre>`}<//>`;

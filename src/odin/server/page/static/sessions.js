@@ -71,10 +71,10 @@ export function SessionList({ app }) {
         <input type="search" class="filter" aria-label="Search sessions" placeholder="Search titles and texts" value=${words} onInput=${(event) => setWords(event.target.value)} />
         ${!sessions ? html`<${Waiting} error=${error} />` : error ? html`<p class="remark warn" role="status">${describe(error)}</p>` : null}
         <ul class="rows-list" aria-label="Sessions">${shown.map((one) => row(one))}</ul>
-        ${others.length > 0 && html`<h2 class="found-head">In the conversations</h2>
+        ${others.length > 0 && html`<h3>In the conversations</h3>
           <ul class="rows-list" aria-label="Found in conversations">${others.map(({ session, where, snippet }) => row(session, `${where}: ${snippet}`))}</ul>`}
         ${sessions && !shown.length && !others.length > 0 && html`<${Empty}>${!words ? 'No sessions yet.' : found || words.trim().length < 2 ? 'Nothing found.' : 'Searching…'}<//>`}
-        ${all.some(({ headless }) => headless) && html`<button class="more" onClick=${() => setAll(!isAll)}>${isAll ? 'Hide sessions of programs' : 'Also show sessions of programs'}</button>`}
+        ${all.some(({ headless }) => headless) && html`<button class="more" onClick=${() => setAll(!isAll)}>${isAll ? 'Hide sessions of programs' : 'Show sessions of programs'}</button>`}
       </div>
       ${isWide && previewed && html`<${Preview} key=${previewed.id} session=${previewed} via=${newestOf(previewed.cwd) ?? previewed.id} />`}
     </main>

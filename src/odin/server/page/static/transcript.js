@@ -16,7 +16,11 @@ export function Transcript({ session, controls, onEdit }) {
   const { current: at } = useRef({ isStuck: true, isBusy: false, anchor: null, nodes: new Map() });
 
   // The same vnode again is not compared again: only what is new costs time.
-  const nodes = new Map(session.blocks.map(({ key }) => [key, at.nodes.get(key) ?? html`<${Block} key=${key} keyName=${key} session=${session} />`]));
+  const nodes = new Map();
+  for (const { key } of session.blocks) {
+    const id = nodes.has(key) ? `${key}+${nodes.size}` : key; // a prompt may be there twice
+    nodes.set(id, at.nodes.get(id) ?? html`<${Block} key=${id} keyName=${key} session=${session} />`);
+  }
   at.nodes = nodes;
 
   useLayoutEffect(() => {
