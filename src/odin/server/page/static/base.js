@@ -76,7 +76,7 @@ export function save(key, value) {
     if (value) localStorage.setItem(`odin:${key}`, value);
     else localStorage.removeItem(`odin:${key}`);
   } catch {
-    // Storage is full or forbidden: it is lost with the tab.
+    // Full or forbidden.
   }
 }
 

@@ -214,7 +214,7 @@ const SESSION_KEYS = [
   ['Ctrl+G', run('/diagnostics'), 'warnings and diagnostics'],
   ['Ctrl+O', run('/mcp'), 'MCP servers'],
   ['Alt+C', run('/contents'), 'prompts of this conversation'],
-  ['Alt+Q', run('/queue'), 'queue: e edit, d drop, s steer, m mode, w send'],
+  ['Alt+Q', run('/queue'), 'queue: e edit, d drop, s steer, m mode'],
   ['F4', (screen) => screen.togglePanel(), 'side panel'],
   ['F8', run('/errors'), 'errors'],
   ['F9', () => dispatchEvent(new Event('odin-todos')), 'tasks'],

@@ -5,7 +5,7 @@ import { count, html, plural, useState } from './base.js';
 const HUNK = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)$/;
 const SHORT = 40;
 
-// Returns the files of a diff with their rows. Rows are counted by the heads of the hunks: a removed line can look like a file.
+// Returns the files of a diff. The heads of the hunks count the rows: a removed line can look like a file.
 function parseDiff(text) {
   const files = [];
   let file = null;
@@ -101,5 +101,5 @@ function renderRow({ kind, number, text, part }) {
   return html`<div class=${`change ${kind}`}><span class="number">${number}</span><span class="mark">${MARKS[kind]}</span><span class="text">${shown}</span></div>`;
 }
 
-// Text that is nearly a diff, line by line, so that nothing gets lost.
+// What is nearly a diff, line by line.
 export const colorLines = (text) => text.split(/(?<=\n)/).map((line) => (/^[+-]/.test(line) ? html`<span class=${line[0] === '+' ? 'added' : 'removed'}>${line}</span>` : line));

@@ -213,7 +213,7 @@ function EditStep({ screen, ask, edited, done, back }) {
   if (!found) return html`<${Waiting} error=${error} />`;
   return html`<form class="step stack" aria-label="Edit the call" onSubmit=${save}>
     ${found.fields.map(([name, shown, text], at) => html`<label key=${name}><span>${shown}</span>
-      <textarea class="mono" rows=${Math.min((texts[name] ?? text).split('\n').length, 14)} value=${texts[name] ?? text} spellcheck=${false} ref=${at === 0 ? focusOnce : undefined}
+      <textarea class="mono" rows=${Math.min((texts[name] ?? text).split('\n').length, 14)} value=${texts[name] ?? text} ref=${at === 0 ? focusOnce : undefined}
         onInput=${(event) => setTexts({ ...texts, [name]: event.target.value })} onKeyDown=${(event) => { if (event.key === 's' && event.ctrlKey) save(event); }}></textarea></label>`)}
     <p class="warn" role="alert">${problem}</p>
     <div class="buttons"><button onClick=${back}>Back</button><button class="primary">Use this</button></div>

@@ -164,7 +164,7 @@ function Welcome({ screen }) {
   </div></div>`;
 }
 
-// A word about the connection, but only when it takes longer than a moment.
+// Says so when there is no connection for longer than a moment.
 function Reconnecting({ session }) {
   useEvents(session, 'link');
   const [isLong, setLong] = useState(false);

@@ -53,7 +53,7 @@ export function Pairing({ code }) {
       <p class="shell"><code>odin pair</code></p>
       <p>and type the code that it shows, or scan its QR code.</p>
       <form class="stack" onSubmit=${(event) => { event.preventDefault(); pair(readCode(text)); }}>
-        <label>Code<input class="code-input" name="code" autocomplete="one-time-code" autocapitalize="characters" spellcheck=${false} maxlength="9" placeholder="XXXX-XXXX"
+        <label>Code<input class="code-input" autocomplete="one-time-code" autocapitalize="characters" maxlength="9" placeholder="XXXX-XXXX"
           value=${text} disabled=${isBusy} aria-invalid=${Boolean(problem)} aria-describedby="pair-problem"
           onInput=${(event) => setText(event.target.value.toUpperCase())} /></label>
         <p id="pair-problem" class="bad" role="alert">${problem}</p>

@@ -65,7 +65,9 @@ export function Transcript({ session, controls, onEdit }) {
   useEffect(() => {
     // After any change of a size, also of a late image, the end stays in view.
     const observer = new ResizeObserver(() => {
-      if (at.isStuck && view.current) view.current.scrollTop = view.current.scrollHeight;
+      if (!at.isStuck || !view.current) return;
+      view.current.scrollTop = view.current.scrollHeight;
+      at.last = view.current.scrollTop;
     });
     observer.observe(content.current);
     observer.observe(view.current);
@@ -75,7 +77,9 @@ export function Transcript({ session, controls, onEdit }) {
 
   const onScroll = () => {
     const { scrollTop, scrollHeight, clientHeight } = view.current;
-    follow(scrollHeight - scrollTop - clientHeight < 48);
+    // What changes its size scrolls, too; only who scrolls up leaves the end.
+    follow(scrollHeight - scrollTop - clientHeight < 48 || (at.isStuck && scrollTop >= at.last));
+    at.last = scrollTop;
     if (scrollTop < NEAR) showEarlier();
   };
 
