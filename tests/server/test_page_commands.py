@@ -1,5 +1,6 @@
 """Slash commands of the page: what they say and change, in the name and with the right of the client."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,39 @@ async def test_a_call_is_edited_as_text_and_allowed(workspace: Path) -> None:
             await served.wait_until(session)
             assert (workspace / "b.txt").read_text() == "two" and not (workspace / "a.txt").exists()
             assert (await edit("approve"))[0] == 400
+
+
+async def test_the_memory(workspace: Path, home: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            for line, told, known in (
+                ("/memory add --user likes tea", "Later sessions will know it.\n", True),
+                ("/memory remove --user likes tea", "Removed from the memory.\n", False),
+            ):
+                status, answer = await run(served, "approve", session, line)
+                assert (status, answer["text"]) == (200, told)
+                assert ("likes tea" in (await run(served, "view", session, "/memory"))[1]["text"]) == known
+
+
+async def test_nothing_goes_on_after_a_command(workspace: Path) -> None:
+    command = call("Bash", {"command": "sleep 60", "run_in_background": True}, id="c1")
+    with ScriptedServer([command, say("Started.")]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            await run(served, "approve", session, "/permissions bypassPermissions")
+            await served.submit("approve", session, Prompt("p1", "start it"))
+            await served.wait_until(session)
+            before = len(asyncio.all_tasks())
+            for _ in range(3):
+                status, answer = await run(served, "view", session, "/ps 1 follow")
+                assert (status, answer["hint"]) == (400, "/ps ID shows the output so far.")
+            assert len(asyncio.all_tasks()) <= before
+            assert (await run(served, "prompt", session, "/ps 1 stop"))[0] == 200
+
+
+async def test_a_long_line_is_not_repeated(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            status, answer = await run(served, "view", await served.open(), "/" + "a" * 1_000_000)
+            assert status == 400 and len(str(answer)) < 300

@@ -13,6 +13,7 @@ from odin.core.interaction import read_answer
 from odin.core.op import (
     AddContext,
     AddMessage,
+    AddRoot,
     AddRule,
     Answer,
     AnswerPermission,
@@ -36,6 +37,7 @@ from odin.core.op import (
     Prompt,
     Redo,
     RemoveLastMessage,
+    RemoveRoot,
     RemoveRule,
     Rewind,
     RunUserShell,
@@ -85,6 +87,8 @@ OP_RIGHTS: dict[type[Op], Right] = {
     SetTitle: "prompt",
     SetMode: "prompt",  # a prompt chooses its mode, too; the permission mode holds in all of them
     SetPermissionMode: "approve",
+    AddRoot: "approve",
+    RemoveRoot: "approve",
     SetRole: "approve",  # a role has its own rules, tools and permission mode
     SetSystemPrompt: "approve",
     SetTools: "approve",
@@ -122,7 +126,8 @@ def attribute(op: Op, right: Right, client: str) -> Op:
     if isinstance(op, Prompt):
         # A server that passes the prompt of its client on to another process has marked it.
         source = "user" if is_trusted and op.source != "channel" else "channel"
-        return replace(op, source=source, display_text=op.display_text if is_trusted else "")
+        shown = op.display_text if is_trusted else ""
+        return replace(op, source=source, display_text=shown, provenance=None)
     if isinstance(op, ChangePrompt):
         if is_trusted:
             return replace(op, source="channel" if op.source == "channel" else None)

@@ -137,6 +137,8 @@ class Agent:
         self._self_started_ids: set[str] = set()
         self._loop: LoopController | None = None
         self._output_schema: dict[str, Any] | None = None
+        self._place = ("cli", "direct")
+        """The channel and the chat of the last prompt."""
 
     @property
     def is_busy(self) -> bool:
@@ -412,7 +414,8 @@ class Agent:
         if not self.name and not continues and (cut := _CUT_SHORT_NOTES.get(self._recorder.state.last_reason or "")):
             notes.append(cut)
         if not self._last_date:
-            notes.append(describe_environment(place.cwd, self._deps.root, place.shell, date))
+            roots = self._recorder.state.permissions.list_roots(self._deps.root)
+            notes.append(describe_environment(place.cwd, self._deps.root, place.shell, date, roots))
         elif date != self._last_date:
             notes.append(f"Date: {date}")
         if self._last_mode not in (None, mode):
@@ -424,6 +427,7 @@ class Agent:
         self._self_started_ids.discard(prompt.id)
         if by_user:  # what the agent starts by itself belongs to the last prompt
             self._output_schema = asked.output_schema
+            self._place = (asked.provenance.channel, asked.provenance.chat) if asked.provenance else ("cli", "direct")
         started = copy_prompt(
             TurnStarted,
             asked,
@@ -448,6 +452,7 @@ class Agent:
         )
         cwd, root = self._deps.environment.cwd, self._deps.root
         scope = CallScope(self.name, mode, cwd, root, RepetitionGuard(), steering.is_steered)
+        scope.channel, scope.chat = self._place
         brings = isinstance(prompt, Prompt) and by_user and self._attachments.has_attachments(prompt)
         attach = partial(self._attachments.read, prompt, mode) if brings and isinstance(prompt, Prompt) else None
         return AgentTurn(

@@ -135,7 +135,8 @@ class CallScope(Struct):
     its mode, an `answer` ends it. `plan_path` is the file of the last plan that was presented. `is_approved`: the user
     has approved its calls beforehand. `is_denied`: every call that would have changed something was denied; None while
     there was no such call.
-    `told_hidden` are the files of which the model knows that commands cannot read them.
+    `told_hidden` are the files of which the model knows that commands cannot read them. `channel` and `chat` name the
+    origin of the conversation.
     """
 
     agent: str
@@ -150,6 +151,8 @@ class CallScope(Struct):
     is_approved: bool = False
     is_denied: bool | None = None
     told_hidden: tuple[str, ...] = ()
+    channel: str = "cli"
+    chat: str = "direct"
 
     def follow(self, output: ToolOutput) -> None:
         """Change the rest of the turn as the output of a call says."""

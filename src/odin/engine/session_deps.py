@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ManualCompaction,
         MemoryControl,
         ModelControl,
+        RootControl,
         ServerControl,
         Surroundings,
     )
@@ -59,6 +60,7 @@ class SessionDeps(Struct, frozen=True):
     delegation: DelegationService
     memory: "MemoryControl"
     servers: "ServerControl"
+    roots: "RootControl"
     surroundings: "Surroundings"
     attachments: Attachments = NoAttachments()
     find_unsaid: Callable[[], Sequence[str]] = lambda: ()

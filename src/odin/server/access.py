@@ -4,7 +4,6 @@ Both are in one file, of which the command line and the servers of this user are
 of tokens and codes. A damaged one lets nobody in. What changes the file may wait for another process: use a thread.
 """
 
-import hmac
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -20,12 +19,17 @@ from odin.core.errors import OdinError, UsageError
 from odin.core.format import clip
 from odin.core.rights import Right
 from odin.core.timing import DEFAULT_TIMING, Timing
-from odin.server.guard import CODE_ALPHABET, TOKEN_PREFIX, RequestLimit, TooManyRequests
-
-CODE_TTL_S = 3600.0
-MAX_CODES = 3
-ATTEMPTS_PER_MINUTE = 20
-ATTEMPTS_PER_ADDRESS = 5
+from odin.server.guard import TOKEN_PREFIX
+from odin.server.pairing_codes import (
+    CODE_TTL_S,
+    MAX_CODES,
+    CodeAttempts,
+    find_by_digest,
+    format_code,
+    hash_code,
+    make_code,
+    read_code,
+)
 
 _VERSION = 1
 _MAX_BYTES = 1_000_000
@@ -96,9 +100,8 @@ class AccessStore:
     def __init__(self, folder: Path, timing: Timing = DEFAULT_TIMING) -> None:
         self._path = folder / "access.json"
         self._clock = timing.clock
-        self._by_address = RequestLimit(ATTEMPTS_PER_ADDRESS, ATTEMPTS_PER_ADDRESS, timing.monotonic)
-        self._overall = RequestLimit(ATTEMPTS_PER_MINUTE, ATTEMPTS_PER_MINUTE, timing.monotonic)
-        self._attempts = threading.Lock()
+        self._attempts = CodeAttempts(timing.monotonic)
+        self._attempting = threading.Lock()
         self._used: dict[str, float] = {}
         self._file = StoreFile(self._path, _AccessFile(), "paired clients", _MAX_BYTES, self._prune)
 
@@ -111,10 +114,7 @@ class AccessStore:
         return token
 
     def find(self, token: str) -> TokenRecord | None:
-        digest, found = _hash_token(token), None
-        for record in self._file.load().tokens:
-            if hmac.compare_digest(record.digest, digest):
-                found = record
+        found = find_by_digest(self._file.load().tokens, _hash_token(token))
         return found if found is not None and self._is_current(found) else None
 
     def is_valid(self, record: TokenRecord) -> bool:
@@ -154,10 +154,7 @@ class AccessStore:
 
     def create_code(self, right: Right, name: str = "", ttl: float = CODE_TTL_S) -> PairingCode:
         """Return a new code. Raise UsageError if there are too many."""
-        import secrets
-
-        text = "".join(secrets.choice(CODE_ALPHABET) for _ in range(8))
-        now = self._clock()
+        text, now = make_code(), self._clock()
         made: list[CodeRecord] = []
 
         def add(file: _AccessFile) -> _AccessFile:
@@ -167,14 +164,14 @@ class AccessStore:
                     f"Use one of them, or cancel the oldest: `odin pair --revoke {file.codes[0].id}`.",
                 )
             salt = file.salt or os.urandom(16).hex()
-            digest = _hash_code(text, salt)
+            digest = hash_code(text, salt)
             made.append(
                 CodeRecord(id=_make_id(), name=_clean(name), right=right, digest=digest, created=now, expires=now + ttl)
             )
             return replace(file, salt=salt, codes=(*file.codes, *made))
 
         self._file.change(add)
-        return PairingCode(f"{text[:4]}-{text[4:]}", made[0])
+        return PairingCode(format_code(text), made[0])
 
     def list_codes(self) -> tuple[CodeRecord, ...]:
         return tuple(filter(self._is_current, self._file.load().codes))
@@ -184,25 +181,15 @@ class AccessStore:
 
         Raise CodeRefused, or TooManyRequests before the code is looked at.
         """
-        with self._attempts:
-            wait = max(self._by_address.get_wait(address), self._overall.get_wait())
-            if wait:
-                raise TooManyRequests("attempts to pair", wait)
-            self._by_address.take(address)
-            self._overall.take()
-        text = "".join(code.upper().replace("-", "").split())
-        if len(text) != 8 or set(text) - set(CODE_ALPHABET):
+        with self._attempting:
+            self._attempts.take(address)
+        if not (text := read_code(code)):
             raise CodeRefused
-        # One salt for all codes: the time does not tell how many there are.
-        digest = _hash_code(text, self._file.load().salt)
+        digest = hash_code(text, self._file.load().salt)
         tokens: list[str] = []
 
         def use(file: _AccessFile) -> _AccessFile:
-            found = None
-            for item in file.codes:
-                if hmac.compare_digest(item.digest, digest):
-                    found = item
-            if found is None:
+            if (found := find_by_digest(file.codes, digest)) is None:
                 raise CodeRefused
             token, record = self._make_token(found.name or name, found.right, address)
             tokens.append(token)
@@ -278,10 +265,3 @@ def _hash_token(token: str) -> str:
     import hashlib
 
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _hash_code(text: str, salt: str) -> str:
-    """Return the hash of a code: slow, because a short one could be found from a fast hash within its hour."""
-    import hashlib
-
-    return hashlib.scrypt(text.encode(), salt=salt.encode(), n=2**14, r=8, p=1).hex()

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from odin.app.workspace import make_workspace
 from odin.config import Options
 from odin.config.paths import make_environment
-from odin.core.client import Client, Sessions, SessionSummary
+from odin.core.client import Client, Sessions, SessionSummary, is_session_busy
 from odin.core.errors import (
     AgentShutdown,
     DeleteCurrentSession,
@@ -36,6 +36,7 @@ from odin.host.workspace_sessions import WorkspaceSessions
 from odin.remote.protocol import TURN_OPS, Identity, NewSession, OpRequest, Receipt
 from odin.server.feed import Feed, FrameFeed, Watcher, Writer
 from odin.server.guard import TooManyRequests
+from odin.server.shares import remove_ended_shares
 from odin.session.log import read_header
 
 if TYPE_CHECKING:
@@ -188,13 +189,6 @@ class HostedSession:
         finally:
             self._update_answering()
 
-    async def is_busy(self) -> bool:
-        """True while something is going on that closing the session would stop."""
-        shot = await self.client.snapshot()
-        if shot.executing or shot.team_working or shot.interactions or await self.client.is_working():
-            return True
-        return any(process.status == "running" for process in await self.client.list_processes())
-
     async def close(self) -> None:
         with suppress(OdinError):
             await self.client.close()
@@ -335,7 +329,7 @@ class HostedSessions:
         if len(self._hosted) < _MAX_OPEN:
             return
         for session, hosted in sorted(self._hosted.items(), key=lambda item: item[1].used_at):
-            if not hosted.is_watched and not await hosted.is_busy():
+            if not hosted.is_watched and not await is_session_busy(hosted.client):
                 self._hosted.pop(session, None)
                 await hosted.close()
                 return
@@ -345,13 +339,15 @@ class HostedSessions:
         """Delete a session of a project below the roots. Raise SessionBusy while it works, or has another client."""
         hosted = self._hosted.get(session)
         if hosted is not None:
-            if await hosted.is_busy():
+            if await is_session_busy(hosted.client):
                 raise SessionBusy("Interrupt it, then delete it.")
             await self._hosted.pop(session).close()
         if self._manager.find(session) is not None:
             raise DeleteCurrentSession
         self.locate(session)
-        await asyncio.to_thread(ProjectSessions(make_workspace(self._options).store).delete, session)
+        workspace = make_workspace(self._options)
+        await asyncio.to_thread(ProjectSessions(workspace.store).delete, session)
+        await asyncio.to_thread(remove_ended_shares, workspace.environment.variables)
 
     async def _unload_unused(self) -> None:
         while True:
@@ -362,7 +358,7 @@ class HostedSessions:
 
     async def _unload(self, session: str, hosted: HostedSession) -> None:
         is_unused = not hosted.is_watched and self._clock() - hosted.used_at > self._idle_s
-        if hosted.feed.is_over or (is_unused and not await hosted.is_busy()):
+        if hosted.feed.is_over or (is_unused and not await is_session_busy(hosted.client)):
             async with self._lock(session):
                 if hosted.feed.is_over or self._clock() - hosted.used_at > self._idle_s:
                     self._hosted.pop(session, None)

@@ -1,4 +1,4 @@
-// The blocks of a conversation, one component for each kind, with the marks and words of the terminal app.
+// The blocks of a conversation, with the marks of the terminal app.
 
 import { Elapsed, Facts, Fold, html, join, linkTo, plural, useEffect, useErrorBoundary, useEvents, useState } from './base.js';
 import { getBlob } from './connection.js';

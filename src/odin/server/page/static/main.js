@@ -17,7 +17,10 @@ const LONG_TURN_S = 10;
 const WIDE = '(min-width: 1200px)';
 
 function readRoute() {
-  const hash = decodeURIComponent(location.hash.slice(1));
+  let hash = location.hash.slice(1);
+  try {
+    hash = decodeURIComponent(hash);
+  } catch { /* somebody typed a lone % */ }
   const code = readCode(hash);
   if (code) return { name: 'pair', code };
   const [head, ...rest] = hash.split('/');
@@ -26,7 +29,6 @@ function readRoute() {
   return { name: 'list' };
 }
 
-// The page of a shared session is loaded only where it is needed.
 function Shared(props) {
   const [found] = useLoaded(() => import('./shared.js'), []);
   return found ? html`<${found.Shared} ...${props} />` : null;
@@ -164,7 +166,6 @@ function Welcome({ screen }) {
   </div></div>`;
 }
 
-// Says so when there is no connection for longer than a moment.
 function Reconnecting({ session }) {
   useEvents(session, 'link');
   const [isLong, setLong] = useState(false);

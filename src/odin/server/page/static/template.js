@@ -1,4 +1,4 @@
-// html`…`: templates that become vnodes. A template is parsed once and filled in each time.
+// html`…`: templates that become vnodes. Each is parsed once.
 
 import { h } from './vendor/preact.js';
 

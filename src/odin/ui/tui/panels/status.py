@@ -155,7 +155,11 @@ def describe_status(facts: SessionFacts, now: float) -> dict[str, Any]:
         "session_name": facts.title,
         "version": info.version,
         "model": {"id": facts.running_model, "display_name": get_model_name(facts.running_model)},
-        "workspace": {"current_dir": info.cwd, "project_dir": info.root or info.cwd, "added_dirs": []},
+        "workspace": {
+            "current_dir": info.cwd,
+            "project_dir": info.root or info.cwd,
+            "added_dirs": [root.path for root in info.roots],
+        },
         "output_style": {"name": info.output_style},
         "effort": {"level": info.effort},
         "cost": {
@@ -231,6 +235,7 @@ class StartPanel(Panel):
         for label, value in (
             ("model", model),
             ("directory", f"{shorten_home(info.cwd)}{branch}"),
+            *(("added", f"{shorten_home(root.path)} ({root.describe()})") for root in info.roots),
             ("sandbox", info.sandbox or "none"),
         ):
             line = Text.assemble((f"{label:<11}", palette.dim), no_wrap=True, end="")

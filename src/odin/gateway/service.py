@@ -1,0 +1,240 @@
+"""`odin gateway` without its command line: channels bring messages, sessions answer them, and the outbox sends that."""
+
+import asyncio
+import fcntl
+import os
+import sys
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from msgspec.structs import replace
+
+from odin.config import Options, load
+from odin.config.paths import LOG_FOLDER, make_environment
+from odin.core.errors import ConfigError, OdinError, UsageError
+from odin.core.gateway_settings import ChannelSettings, GatewaySettings
+from odin.core.private_folders import make_private_folder
+from odin.gateway.admission import SenderAccess
+from odin.gateway.channel import (
+    AnswerState,
+    Channel,
+    ChannelFactory,
+    ChannelSetup,
+    DeliveryReceipt,
+    InboundMessage,
+    make_channel,
+)
+from odin.gateway.chats import Chats
+from odin.gateway.gateway_log import GATEWAY_LOG_NAME, GatewayLog
+from odin.gateway.outbox import FIRST_PAUSE_S, Outbox, describe_error
+from odin.gateway.progress import FIRST_MESSAGE_S
+from odin.gateway.secrets_check import check_secrets
+from odin.gateway.session import ChatServices
+from odin.gateway.store import Chat, GatewayStore, StoreThread
+from odin.gateway.terminal import TerminalChannel
+from odin.gateway.webhook import WebhookChannel
+from odin.host.manager import SessionManager
+from odin.providers.http import HttpClient
+from odin.server.access import open_access
+from odin.server.local import LocalListener
+
+GATEWAY_FOLDER = "gateway"
+"""The folder of the gateway in the state folder."""
+
+SYSTEM_CHANNEL = "system"
+LAST_CHAT = "last_chat"
+BUILT_IN: dict[str, ChannelFactory] = {}
+"""Channels by type, besides those of other packages."""
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 300.0
+_CLOSE_S = 10.0
+
+
+class Gateway:
+    """Takes the messages of all channels."""
+
+    def __init__(
+        self,
+        db: StoreThread,
+        outbox: Outbox,
+        channels: Mapping[str, Channel],
+        settings: GatewaySettings,
+        services: ChatServices,
+    ) -> None:
+        self.channels = channels
+        self.outbox = outbox
+        self._db = db
+        self._log = services.log
+        self._services = services
+        self._access = SenderAccess(db, channels, settings.channels)
+        self.chats = Chats(services, self._access.find_right)
+        self._last_chat = ""
+
+    async def deliver(self, message: InboundMessage, *, wait: bool = True) -> DeliveryReceipt:
+        place = message.channel, message.chat
+        if message.channel == SYSTEM_CHANNEL:
+            self._log.write("system", *place, message.id)
+            return DeliveryReceipt("ignored")
+        right = await self._access.find_right(message)
+        if not right:
+            return await self._meet_stranger(message)
+        if not await self._access.is_answered(message, right):
+            return DeliveryReceipt("ignored")
+        if not (message.text.strip() or message.media or message.choice or message.instructions):
+            return DeliveryReceipt("ignored")
+        key, outcome = await self.chats.take(message, right, wait=wait)
+        self._log.write("received" if outcome == "accepted" else "duplicate", *place, key, f"from {message.sender}")
+        name = ":".join(place)
+        if not self.channels[message.channel].abilities.is_internal and name != self._last_chat:
+            self._last_chat = name
+            await self._db.run(GatewayStore.set_value, LAST_CHAT, name)
+        return DeliveryReceipt("accepted" if outcome == "accepted" else "duplicate", key)
+
+    async def _meet_stranger(self, message: InboundMessage) -> DeliveryReceipt:
+        said = await self._access.pair(message)
+        if not said:
+            self._log.write("ignored", message.channel, message.chat, note=f"from {message.sender}, who is not paired")
+            return DeliveryReceipt("ignored")
+        self._log.write("paired", message.channel, message.chat, note=message.sender)
+        key, _ = await self._db.run(GatewayStore.add_message, message, "control")
+        chat = Chat(channel=message.channel, chat=message.chat)
+        parts = self._services.make_parts(chat, f"{key}.said", said, key)
+        await self._db.run(GatewayStore.finish, chat, parts, done=(key,))
+        self.outbox.wake()
+        return DeliveryReceipt("accepted", key)
+
+    async def resend(self, channel: str, chat: str) -> None:
+        await self._db.run(GatewayStore.make_due, channel, chat)
+        self.outbox.wake()
+
+    async def find_answer(self, channel: str, account: str, id: str) -> AnswerState | None:
+        return await self._db.run(GatewayStore.find_answer, channel, account, id)
+
+    async def run_channel(self, channel: Channel) -> None:
+        """Keep a channel running. After an error it starts again, after a pause that grows while it fails at once."""
+        pause, loop = _FIRST_PAUSE_S, asyncio.get_running_loop()
+        while True:
+            started = loop.time()
+            self._log.write("connected", channel.name)
+            await self._db.run(GatewayStore.set_value, f"channel:{channel.name}", "connected")
+            try:
+                await channel.run(self)
+                why = "It has ended by itself."
+            except Exception as error:  # foreign code: one channel must not stop the others
+                why = self._log.redact(describe_error(error))
+            pause = _FIRST_PAUSE_S if loop.time() - started > _LONGEST_PAUSE_S else min(pause * 2, _LONGEST_PAUSE_S)
+            self._log.write("failed", channel.name, note=f"{why} It starts again in {pause:.0f} s.")
+            await self._db.run(GatewayStore.set_value, f"channel:{channel.name}", why)
+            await asyncio.sleep(pause)
+
+    async def run_outbox(self) -> None:
+        while True:
+            try:
+                await self.outbox.run()
+            except Exception as error:  # such as a full disk
+                self._log.write("failed", "outbox", note=describe_error(error))
+                await asyncio.sleep(_FIRST_PAUSE_S)
+
+
+@contextmanager
+def hold_lock(folder: Path) -> Generator[None]:
+    """Hold the lock of the gateway with this folder. Raise UsageError if another one runs."""
+    fd = os.open(make_private_folder(folder) / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = os.read(fd, 20).decode(errors="replace").strip()
+            raise UsageError(f"A gateway is running already (process {pid}).", "Stop it first.") from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def find_running(folder: Path) -> str:
+    """Return the id of the process of the gateway with this folder, or ""."""
+    try:
+        with hold_lock(folder):
+            return ""
+    except UsageError:
+        return (folder / "lock").read_text().strip()
+
+
+@asynccontextmanager
+async def open_gateway(
+    options: Options,
+    err: TextIO | None = sys.stderr,
+    *,
+    built_in: Mapping[str, ChannelFactory] = BUILT_IN,
+    first_pause_s: float = FIRST_PAUSE_S,
+    progress_s: float = FIRST_MESSAGE_S,
+) -> AsyncGenerator[Gateway]:
+    """Run the gateway of the user until the end of the context. `err` gets its log."""
+    environment = make_environment(options.env, "/", options.state_dir, options.timing)
+    env, state = environment.variables, Path(environment.state_dir)
+    config = load("/", env)
+    if wrong := next((problem for problem in config.problems if problem.key == "gateway"), None):
+        raise ConfigError(wrong.describe(), "Correct it, or remove it.")
+    settings = config.gateway
+    check_secrets(settings, lambda token: open_access(env).find(token) is not None)
+    workspace = Path(environment.expand_home(settings.workspace))
+    with suppress(FileExistsError):
+        workspace.mkdir(parents=True, mode=0o700)
+    folder = state / GATEWAY_FOLDER
+    clock = options.timing.clock
+    with hold_lock(folder):
+        secrets = [value for _, value in settings.list_secrets()]
+        log = GatewayLog(state / LOG_FOLDER / GATEWAY_LOG_NAME, err, secrets, clock)
+        http, manager = HttpClient(env), SessionManager()
+        db = StoreThread(GatewayStore(folder, clock))
+        try:
+            setup = ChannelSetup("", ChannelSettings(), settings, folder, env, http)
+            channels: dict[str, Channel] = {"terminal": TerminalChannel(setup)}
+            if settings.webhooks:
+                channels["webhook"] = WebhookChannel(setup, clock)
+            for name, given in settings.channels.items():
+                if name in (*channels, "webhook", SYSTEM_CHANNEL, "cli"):
+                    raise ConfigError(f"gateway.channels: {name!r} is a name of Odin's own.", "Choose another one.")
+                if given.enabled:
+                    channels[name] = make_channel(replace(setup, name=name, settings=given), built_in)
+            outbox = Outbox(db, channels, log, clock, first_pause_s=first_pause_s)
+            place = os.path.realpath(workspace)
+            services = ChatServices(
+                manager, options, settings, environment, place, db, outbox, channels, log, progress_s
+            )
+            gateway = Gateway(db, outbox, channels, settings, services)
+            outbox.on_sent = gateway.chats.note_sent
+            async with LocalListener(manager, options, state):
+                async with _run_all(gateway, db):
+                    log.write("started", "gateway", note=", ".join(channels))
+                    yield gateway
+                log.write("stopped", "gateway")
+        finally:
+            with suppress(OdinError):
+                await manager.close(_CLOSE_S)
+            await http.close()
+            db.close()
+
+
+@asynccontextmanager
+async def _run_all(gateway: Gateway, db: StoreThread) -> AsyncGenerator[None]:
+    """Run the channels, the outbox and the chats with messages that an earlier gateway has left."""
+    for channel, chat in await db.run(GatewayStore.recover):
+        if channel in gateway.channels:
+            gateway.chats.get(channel, chat)
+    running = [asyncio.create_task(gateway.run_outbox())]
+    running += [asyncio.create_task(gateway.run_channel(channel)) for channel in gateway.channels.values()]
+    try:
+        yield
+    finally:
+        for task in running[1:]:
+            task.cancel()
+        await gateway.chats.close()
+        running[0].cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await db.run(GatewayStore.release)
