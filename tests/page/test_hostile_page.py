@@ -149,7 +149,7 @@ async def test_hostile_answers_of_the_server(open_stage: OpenStage) -> None:
         for name in ("models", "complete", "changes", "snapshot", "rewind", "commands"):
             await change_answers(visit, f"**/sessions/*/{name}*", lambda found, name=name: poison.spoil(found, name))
         await give_answers(visit, "**/command", {"text": f"{poison.text('report')}\n" * 3, "mode": "edit_mode"})
-        for command in ("/model", "/role", "/context", "/usage", "/diff", "/rewind"):
+        for command in ("/model", "/role", "/context", "/diff", "/rewind", "/cost"):
             await visit.hand.write(visit.prompt, command)
             await expect(visit.page.get_by_role("listbox")).to_be_visible()
             await visit.page.keyboard.press("Escape")
@@ -157,10 +157,6 @@ async def test_hostile_answers_of_the_server(open_stage: OpenStage) -> None:
             await expect(visit.page.get_by_role("dialog"), command).to_contain_text("alert(1)")
             assert await poison.list_shown(visit)
             await visit.page.keyboard.press("Escape")
-        await visit.command("/cost")
-        await expect(visit.page.get_by_role("dialog")).to_contain_text("alert(1)")
-        assert await poison.list_shown(visit) >= {"report"}
-        await visit.page.keyboard.press("Escape")
         await change_answers(visit, "**/sessions/*/complete*", lambda found: poison.spoil(found, "complete"))
         await visit.hand.write(visit.prompt, "/h")
         await expect(visit.page.get_by_role("listbox")).to_contain_text("alert(1)")
