@@ -11,6 +11,7 @@ from odin.core.event_values import Option, Question
 from odin.core.interaction import make_interaction
 from odin.core.message import Image
 from odin.server.page.blocks import encode_block
+from odin.server.page.requests import encode_request
 from odin.ui.transcript.blocks import (
     AgentBlock,
     AnswerBlock,
@@ -124,7 +125,9 @@ def make_requests(text: Text) -> dict[str, Raw]:
         ),
     }
     return {
-        name: msgspec.to_builtins(make_interaction(asked, text("asking agent") if name == "permission" else ""))
+        name: msgspec.to_builtins(
+            encode_request(make_interaction(asked, text("asking agent") if name == "permission" else ""))
+        )
         for name, asked in asks.items()
     }
 
@@ -136,18 +139,13 @@ def fill_state(state: Raw, text: Text, requests: Sequence[Raw] = ()) -> Raw:
     return state | {
         "title": text("title"),
         "model": f"x/{text('model')}",
-        "running_model": f"x/{text('running model')}",
         "role": text("role"),
         "effort": text("effort"),
         "permission_mode": text("permission mode"),
         "branch": text("branch"),
         "sandbox": text("sandbox"),
         "cwd": text("folder"),
-        "low_limit": text("limit"),
-        "notice": text("state notice"),
         "warnings": [text("state warning")],
-        "skills": [text("skill")],
-        "servers": [{"name": text("mcp server"), "state": "failed", "tools": 3, "detail": text("server problem")}],
         "executing": True,
         "is_working": True,
         "turn": "p1",
@@ -162,8 +160,8 @@ def fill_state(state: Raw, text: Text, requests: Sequence[Raw] = ()) -> Raw:
         "queue": [
             {
                 "id": "q1",
-                "text": text("queued"),
-                "display_text": "",
+                "text": "queued",
+                "shown": text("queued"),
                 "mode": "ask_mode",
                 "delivery": None,
                 "paused": False,
@@ -180,10 +178,12 @@ def fill_state(state: Raw, text: Text, requests: Sequence[Raw] = ()) -> Raw:
             | {"context_tokens": 10, "context_limit": 100, "outcome": text("outcome"), "color": "green"}
             | {"task_id": text("task id"), "unread": 1}
         ],
-        "processes": [process | {"id": text("process id"), "code": 0, "seconds": 5, "urls": {"80": text("url")}}],
+        "processes": [process | {"id": text("process id"), "text": text("process state"), "urls": {"80": text("url")}}],
         "files": [{"path": text("file"), "added": 1, "removed": 2, "is_deleted": False, "is_counted": True}],
         "context_tokens": 900,
         "context_limit": 1000,
-        "cost_usd": 0.5,
+        "cost": text("cost"),
+        "budget": text("budget"),
+        "status": [(text("status part"), "warn")],
         "interactions": list(requests),
     }

@@ -89,30 +89,22 @@ async def test_a_session_full_of_hostile_texts(open_stage: OpenStage) -> None:
         await make_hostile(stage, poison)
         await unfold_all(visit)
         await expect(visit.block("summary")).to_contain_text("alert(1)")
-        await visit.page.keyboard.press("F9")
         shown = await poison.list_shown(visit)
         missing = set(poison.marks.values()) - shown
         # What another sheet shows, what the shown one replaces, and what is never shown.
         assert missing <= {
             *(
-                "done todo",
-                "state notice",
                 "state warning",
-                "server problem",
                 "outcome",
                 "agent's model",
                 "type",
                 "task id",
+                "process state",
             ),
             *("running command", "url", "agent type", "agent model", "image name", "busy doing", "doing", "agent task"),
         }, missing
         assert "alert" in await visit.page.title()
-        for key in ("F8", "Control+g"):
-            await visit.page.keyboard.press(key)
-            await expect(visit.page.get_by_role("dialog")).to_contain_text("alert(1)")
-            assert await poison.list_shown(visit)
-            await visit.page.keyboard.press("Escape")
-        for command in ("/agents", "/ps", "/contents"):
+        for command in ("/errors", "/agents", "/ps", "/contents"):
             await visit.command(command)
             await expect(visit.page.get_by_role("dialog")).to_contain_text("alert(1)")
             assert await poison.list_shown(visit)
@@ -134,12 +126,14 @@ async def test_hostile_requests(kind: str, open_stage: OpenStage) -> None:
             return
         assert "\u202e" not in shown and "\\u202e" in shown
         if kind in ("permission", "effects"):
-            await visit.hand.press(visit.request.get_by_role("button").first, "v")
+            await expect(visit.request).to_be_focused()
+            await visit.page.keyboard.press("v")
             rule = visit.request.get_by_label("Allow and save this rule")
-            for _ in range(20):  # until all of it was seen
+            for _ in range(30):  # until all of it was seen
+                await visit.page.keyboard.press("s")
+                await visit.page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
                 if await rule.count():
                     break
-                await visit.page.keyboard.press("s")
             await expect(rule).to_have_value("Bash(other)")  # not the one with hidden characters
             await poison.list_shown(visit)
 
@@ -152,18 +146,17 @@ async def test_hostile_answers_of_the_server(open_stage: OpenStage) -> None:
         await visit.answer("Allow once", "y")
         await visit.shows("Done.")
         await visit.finish()
-        for name in ("models", "agents", "context", "usage", "changes", "snapshot", "rewind", "commands"):
+        for name in ("models", "complete", "changes", "snapshot", "rewind", "commands"):
             await change_answers(visit, f"**/sessions/*/{name}*", lambda found, name=name: poison.spoil(found, name))
         await give_answers(visit, "**/command", {"text": f"{poison.text('report')}\n" * 3, "mode": "edit_mode"})
-        for command in ("/model", "/role", "/context", "/usage", "/diff", "/rewind"):
-            await visit.command(command)
+        for command in ("/model", "/role", "/context", "/diff", "/rewind", "/cost"):
+            await visit.hand.write(visit.prompt, command)
+            await expect(visit.page.get_by_role("listbox")).to_be_visible()
+            await visit.page.keyboard.press("Escape")
+            await visit.page.keyboard.press("Enter")
             await expect(visit.page.get_by_role("dialog"), command).to_contain_text("alert(1)")
             assert await poison.list_shown(visit)
             await visit.page.keyboard.press("Escape")
-        await visit.command("/cost")
-        await expect(visit.page.get_by_role("dialog")).to_contain_text("alert(1)")
-        assert await poison.list_shown(visit) >= {"report"}
-        await visit.page.keyboard.press("Escape")
         await change_answers(visit, "**/sessions/*/complete*", lambda found: poison.spoil(found, "complete"))
         await visit.hand.write(visit.prompt, "/h")
         await expect(visit.page.get_by_role("listbox")).to_contain_text("alert(1)")
@@ -220,7 +213,7 @@ async def test_hostile_texts_from_end_to_end(open_stage: OpenStage, workspace: P
         call("Read", {"path": name}, id="c1", text=evil),
         call("TodoWrite", {"todos": todos}, id="c2"),
         call("Question", {"questions": [question]}, id="c3"),
-        call("WriteFile", {"path": name, "content": evil}, id="c4"),
+        call("WriteFile", {"path": name, "content": f"{evil} again"}, id="c4"),
         say(evil, thinking=evil),
     ]
     async with open_stage(turns) as stage:

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from odin.core.op import Prompt
+from odin.core.op import Answer, Prompt
 from odin.core.rights import Right
 from odin.testing import ScriptedServer, call, say
 from tests.server.served import Served, serve
@@ -73,6 +73,37 @@ async def test_commands_that_are_not_for_pages(workspace: Path) -> None:
             assert (await run(served, "approve", session, " "))[0] == 400
             got = await served.ask("view", "GET", f"/sessions/{session}/complete?line=/mo&column=3")
             assert got.json()["items"][0]["label"] == "/model" and "/mouse" not in got.text
+
+
+async def test_a_call_is_edited_as_text_and_allowed(workspace: Path) -> None:
+    arguments = {"path": "a.txt", "content": "one\u200b\n"}
+    with ScriptedServer([call("WriteFile", arguments, id="c1"), say("Written.")]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            await served.submit("prompt", session, Prompt("p1", "write it"))
+            [asked] = (await served.wait_until(session, idle=False))["interactions"]
+
+            async def edit(right: Right, **texts: str) -> tuple[int, dict[str, Any]]:
+                got = await served.ask(right, "POST", f"/sessions/{session}/edit", {"id": asked["id"], "texts": texts})
+                return got.status_code, got.json()
+
+            assert (await edit("prompt"))[0] == 403
+            status, found = await edit("approve")
+            assert (status, found["summary"]) == (200, "")
+            # What could hide in the text is JSON.
+            assert found["fields"] == [["path", "path", "a.txt"], ["content", "content", '"one\\u200b\\n"']]
+            assert (await edit("approve", content="not JSON"))[1]["error"].startswith("Invalid JSON")
+            assert (await edit("approve", nothing="x"))[0] == 400
+            status, found = await edit("approve", path="b.txt", content='"two"')
+            assert (status, found["summary"]) == (200, "changed path, content")
+            shown = found["request"]
+            assert [one["key"] for one in shown["choices"]] == ["allow_once", "deny", "stop"] and shown["rules"] == []
+            assert any(one["kind"] == "diff" and "+two" in one["text"] for one in shown["details"])
+            answer = Answer(asked["id"], "allow_once", args=found["args"], summary=found["summary"])
+            await served.submit("approve", session, answer)
+            await served.wait_until(session)
+            assert (workspace / "b.txt").read_text() == "two" and not (workspace / "a.txt").exists()
+            assert (await edit("approve"))[0] == 400
 
 
 async def test_the_memory(workspace: Path, home: Path) -> None:

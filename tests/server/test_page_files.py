@@ -6,24 +6,10 @@ from pathlib import Path
 
 from odin.core.event import Envelope, SessionOpened, TurnStarted
 from odin.core.message import Image
-from odin.server.page.files import STATIC
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer
 from tests.pictures import png
 from tests.server.served import serve
-
-BUDGET = 200_000
-
-
-def test_the_page_is_small():
-    loaded = [path for path in STATIC.rglob("*") if path.is_file() and not path.name.startswith("LICENSE")]
-    assert sum(path.stat().st_size for path in loaded) < BUDGET
-
-
-def test_every_file_of_others_has_its_licence():
-    vendored = {path.stem for path in (STATIC / "vendor").glob("*.js")}
-    licences = {path.name for path in (STATIC / "vendor").glob("LICENSE*")}
-    assert vendored and licences
 
 
 async def test_files_are_public_and_can_load_nothing_else(workspace: Path) -> None:

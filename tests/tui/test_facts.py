@@ -41,9 +41,10 @@ from odin.core.message import Usage
 from odin.ui.edited_files import MAX_FILES
 from odin.ui.session_facts import SessionFacts
 from odin.ui.slash_commands.reports import format_context
+from odin.ui.status_parts import list_parts
 from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.panels.side import SideSections
-from odin.ui.tui.panels.status import lay_out, list_parts
+from odin.ui.tui.panels.status import lay_out
 
 PALETTE = make_palette(DARK)
 INFO = SessionInfo(
@@ -69,7 +70,7 @@ def make_facts(*events: Any, agent: str = "", info: SessionInfo = INFO) -> Sessi
 
 
 def get_status_line(found: SessionFacts, width: int, agent: str = "") -> str:
-    return lay_out(list_parts(found, "edit_mode", PALETTE, agent), width, PALETTE).plain
+    return lay_out(list_parts(found, "edit_mode", agent), width, PALETTE).plain
 
 
 def get_side_panel(found: SessionFacts, width: int = 38, now: float = 0.0, agent: str = "") -> str:

@@ -19,6 +19,7 @@ from odin.core.op import Answer
 from odin.ui.clean_text import sanitize
 from odin.ui.notifications import format_desktop_notification, format_title
 from odin.ui.session_facts import SessionFacts
+from odin.ui.status_parts import list_parts
 from odin.ui.transcript.model import TranscriptModels
 from odin.ui.tui.dialogs.interaction import InteractionDialog
 from odin.ui.tui.dialogs.interaction_view import paint_request as permission_page
@@ -27,7 +28,6 @@ from odin.ui.tui.paint.canvas import Canvas, wrap_cells
 from odin.ui.tui.paint.painter import paint_block
 from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.panels.side import SideSections
-from odin.ui.tui.panels.status import list_parts
 from odin.ui.tui.terminal_input import PASTE_BEGIN, PASTE_END, ReplyParser
 from tests.hostile_text import HOSTILE_TEXTS, ValueMaker, event_types, find_foreign_sequence
 from tests.tui.conftest import SHORT_WAITS, Stage, run_app
@@ -63,7 +63,7 @@ def test_events_with_hostile_text_are_painted_without_control_sequences(data: st
         shown = [style for text, style, _ in strip if text and style is not None]
         assert not any(style.link or style.meta for style in shown)
     side_texts = [row.text for row in SideSections(facts, PALETTE, 40, now=START + 9).build_rows()]
-    for text in (*(row.plain for row in side_texts), *(part.text for part in list_parts(facts, "edit_mode", PALETTE))):
+    for text in (*(row.plain for row in side_texts), *(part.text for part in list_parts(facts, "edit_mode"))):
         assert not find_foreign_sequence(text), text
 
 

@@ -9,14 +9,13 @@ from textual.strip import Strip
 from odin.core.errors import UsageError
 from odin.core.interaction import make_interaction
 from odin.core.policy import Danger
-from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline
+from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline, replace_arguments
 from odin.ui.tui.dialogs.interaction_view import (
     RuleDraft,
     format_danger,
     paint_change,
     paint_details,
     paint_request,
-    replace_arguments,
 )
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import DARK, make_palette

@@ -271,12 +271,32 @@ class Completion(Struct, frozen=True):
     items: tuple[Suggestion, ...] = ()
 
 
+class EditRequest(Struct, frozen=True):
+    """New texts for arguments of the call that a permission request is about, by their names; at first none."""
+
+    id: str
+    texts: dict[str, str] = {}
+
+
+class EditedRequest(Struct, frozen=True):
+    """The name of each argument, the name as it is shown, and its text; with edits, an answer has `args`, `summary`."""
+
+    fields: tuple[tuple[str, str, str], ...]
+    args: dict[str, Any]
+    summary: str
+    request: dict[str, Any]
+
+
 class CommandRequest(Struct, frozen=True):
-    """A slash command as typed. `mode` is that of the next prompt, `agent` the one it would go to."""
+    """A slash command as typed. `mode` is that of the next prompt, `agent` the one it would go to.
+
+    What it says is made for lines of so many `columns`.
+    """
 
     line: str
     mode: Mode = "edit_mode"
     agent: str = ""
+    columns: int = 100
 
 
 class CommandAnswer(Struct, frozen=True):
@@ -351,6 +371,9 @@ _LIST = (
     ApiEndpoint("rewind", "POST", f"{_S}/rewind", "view", "What a rewind would do to files.", RewindPlan, body=Rewind),
     ApiEndpoint("status", "POST", f"{_S}/status", "prompt", "The user's own status line.", str, body=StatusFacts),
     ApiEndpoint("command", "POST", f"{_S}/command", "view", "Run a slash command.", CommandAnswer, body=CommandRequest),
+    ApiEndpoint(
+        "edit", "POST", f"{_S}/edit", "approve", "Edit a call that is asked about.", EditedRequest, body=EditRequest
+    ),
     ApiEndpoint("next", "POST", f"{_S}/new", "prompt", "Start a session in the same folder.", OpenedSession),
     ApiEndpoint("fork", "POST", f"{_S}/fork", "prompt", "Copy the session.", OpenedSession, body=ForkRequest),
     ApiEndpoint("plan", "POST", f"{_S}/plan", "prompt", "A new session for a plan.", OpenedSession, body=PlanRequest),

@@ -372,6 +372,14 @@ class Application:
                 return Response(content, media_type=image.media_type)
             case "command":
                 return await self._run_command(session, body, who, request)
+            case "edit":
+                from odin.server.page.requests import edit_request
+
+                asked = (await (await self._sessions.get(session)).client.snapshot()).interactions
+                ask = next((one for one in asked if one.id == body.id and one.kind == "permission"), None)
+                if ask is None:
+                    raise UsageError("This was answered already.")
+                return edit_request(ask, body.texts)
             case "delete":
                 return await self._sessions.delete(session)
             case "export":

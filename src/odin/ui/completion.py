@@ -58,7 +58,6 @@ _ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
     "mouse": ("on", "off"),
     "vim": ("on", "off"),
     "theme": ("auto", "dark", "light"),
-    "permissions": ("default", "acceptEdits", "auto", "dontAsk"),
     "effort": (*EFFORTS, "default"),
     "compact": ("cancel",),
     "show": ("model", "mode", "role", "sandbox", "rules", "context"),
@@ -66,6 +65,12 @@ _ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
     "mcp": ("status", "enable", "disable", "reconnect"),
     "list": ("models", "sessions", "rules", "commands", "skills", "tools"),
     "switch": ("model", "mode", "role"),
+}
+_PERMISSION_MODES = {
+    "default": "Odin asks before it changes files or runs commands.",
+    "acceptEdits": "Edits in the project are not asked about.",
+    "auto": "Sandboxed commands and edits in the project are not asked about.",
+    "dontAsk": "What would be asked about is denied.",
 }
 
 
@@ -159,7 +164,9 @@ def complete_argument(
     name = command.name if command is not None else ""
     words = dict.fromkeys(_ARGUMENT_WORDS.get(name, ()), "")
     live = {agent.id: agent.description for agent in team if isinstance(agent, SubAgentRecord)}
-    if name == "role":
+    if name == "permissions":
+        words = _PERMISSION_MODES
+    elif name == "role":
         words = {agent.name: agent.description for agent in agents if agent.is_role}
     elif name == "focus":
         idle = {task.agent: task.description for task in team if isinstance(task, TaskRecord)}

@@ -12,7 +12,7 @@ import msgspec
 
 from odin.core.call_events import AnswerEvent, PermissionAnswered
 from odin.core.errors import UsageError
-from odin.core.interaction import MAX_TITLE, Detail, Interaction
+from odin.core.interaction import MAX_TITLE, Detail, Interaction, make_interaction
 from odin.core.policy import Danger
 from odin.ui.plan_text import shorten_plan_path
 from odin.ui.terminal import escape_hidden, quote_block, shorten, wrap_words
@@ -260,3 +260,35 @@ def summarize_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str
     """Return "changed" and the names of the changed arguments, or ""."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return f"changed {', '.join(names)}" if names else ""
+
+
+_SUBJECT_NAMES = ("command", "file_path", "path", "url")
+"""The arguments that a request can be about."""
+
+
+def replace_arguments(ask: Interaction, args: dict[str, Any]) -> Interaction:
+    """Return the request with edited arguments, and the edits as its preview.
+
+    Rules, modes, paths and effect belong to the original arguments and are left out.
+    """
+    asked = ask.permission
+    subject = next((value for name in _SUBJECT_NAMES if isinstance(value := args.get(name), str)), asked.subject)
+    is_same = subject == next((asked.args[name] for name in _SUBJECT_NAMES if name in asked.args), subject)
+    edited = msgspec.structs.replace(
+        asked,
+        args=args,
+        subject=asked.subject if is_same else subject,
+        title=asked.title if is_same else "",
+        rules=(),
+        preview=diff_arguments(asked.args, args),
+        permission_modes=(),
+        effect="",
+        asked_paths=(),
+        allowed_paths=(),
+        granted_paths=(),
+        granted_network=False,
+        effects=None,
+        git_changes=(),
+        reason="",
+    )
+    return make_interaction(edited, ask.agent)

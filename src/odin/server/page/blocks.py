@@ -24,12 +24,17 @@ from odin.ui.transcript.blocks import (
 from odin.ui.transcript.words import (
     ShownFolders,
     describe_agent,
+    describe_agent_status,
     describe_call,
     describe_end,
-    describe_outcome,
     describe_process,
+    describe_state,
+    describe_summary,
+    describe_thinking,
+    describe_turn,
     is_diff,
     is_folded,
+    list_remarks,
 )
 
 _KINDS: dict[type[TranscriptBlock], str] = {
@@ -57,25 +62,35 @@ def encode_block(block: TranscriptBlock, folders: ShownFolders) -> dict[str, Any
     }
     fields |= {"kind": _KINDS[type(block)], "is_folded": is_folded(block)}
     match block:
-        case ReasoningBlock() | AnswerBlock():
+        case AnswerBlock():
             fields["text"] = sanitize(block.text)
+        case ReasoningBlock():
+            fields |= {"text": sanitize(block.text), "status": describe_thinking(block)}
         case CallBlock():
             about = describe_call(block, folders)
             fields["tail"] = fields["tail"][-_TAIL_LINES:]
             fields |= {
                 "title": sanitize(get_display_name(block.name)),
                 "about": about,
-                "outcome": describe_outcome(block, about, folders) if block.state in ("success", "error") else "",
+                "status": describe_state(block, about, folders, folded=True),
+                "open_status": describe_state(block, about, folders, folded=False),
+                "remarks": list_remarks(block),
                 "is_diff": is_diff(block.view or block.result),
             }
         case CommandBlock():
             fields["tail"] = fields["tail"][-_TAIL_LINES:]
         case AgentBlock():
-            fields["state_text"], fields["is_good"] = describe_agent(block)
+            fields |= {"status": describe_agent_status(block), "is_good": describe_agent(block)[1]}
         case ProcessBlock():
-            fields["state_text"] = describe_process(block)
+            fields |= {
+                "status": describe_process(block),
+                "is_bad": block.status in ("failed", "timed_out"),
+                "is_over": bool(block.status),
+            }
         case EndBlock():
-            fields["reason_text"] = describe_end(block)
+            fields |= {"status": describe_turn(block), "is_good": not describe_end(block)}
+        case SummaryBlock():
+            fields["status"] = describe_summary(block)
         case _:
             pass
     return fields

@@ -65,7 +65,7 @@ async def run_command(perform: Perform, session: str, asked: CommandRequest, inf
     name, rest = resolve_synonym(command.name, "".join(words))
     out, sessions = io.StringIO(), RemoteSessions(DirectConnection(perform), session)
     commands = PlainCommands(sessions, info, asked.mode, out, lambda: None)
-    commands.agent = asked.agent
+    commands.agent, commands.columns = asked.agent, min(max(asked.columns, 30), 200)
     answer = CommandAnswer("", mode=asked.mode, agent=asked.agent)
     if name in MODES:
         prompt = Prompt(os.urandom(6).hex(), rest, MODES[name], agent=asked.agent) if rest else None

@@ -61,6 +61,21 @@ def _list_files() -> dict[str, PageFile]:
     return found
 
 
+_LATER = ("theme.js", "reports.js", "shared.js")
+_PRELOADED = ", ".join(
+    (
+        "<page/theme.js>; rel=preload; as=script",
+        "<page/style.css>; rel=preload; as=style",
+        *(
+            f"<page/{path.relative_to(STATIC).as_posix()}>; rel=modulepreload"
+            for path in sorted(STATIC.rglob("*.js"))
+            if path.name not in _LATER
+        ),
+    )
+)
+"""What the first paint needs, then the modules that `main.js` imports, not one level after the other."""
+
+
 def is_page_file(path: str) -> bool:
     """True if this is the path of the page or one of its files."""
     return path in ("", "/") or (path.startswith("/page/") and path.removeprefix("/page/") in _list_files())
@@ -72,6 +87,8 @@ async def send_page_file(request: Request) -> Response:
         raise HTTPException(404)
     file = _list_files()[path.removeprefix("/page/").removeprefix("/") or "index.html"]
     headers = {**PAGE_HEADERS, "etag": file.tag, "vary": "accept-encoding"}
+    if file.kind == "text/html":
+        headers["link"] = _PRELOADED
     if request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
     if file.packed and "gzip" in request.headers.get("accept-encoding", ""):

@@ -16,13 +16,17 @@ from odin.core.call_events import PermissionAnswered, PlanAnswered, QuestionsAns
 from odin.core.client import Client, ProcessRecord, SessionInfo, Snapshot
 from odin.core.errors import AgentShutdown, OdinError, UsageError
 from odin.core.event import Envelope
+from odin.core.format import format_count, format_usd
 from odin.core.message import Image
 from odin.core.text import to_valid_unicode_all
 from odin.server.feed import FrameFeed, Watcher, encode_notice
 from odin.server.page.blocks import clean, compare_blocks, encode_block, find_splice
+from odin.server.page.requests import encode_request
 from odin.ui.permission_text import describe_answer_elsewhere
 from odin.ui.session_facts import SessionFacts
 from odin.ui.session_follower import SESSION_ENDED, SessionFollower
+from odin.ui.slash_commands.processes import describe_process
+from odin.ui.status_parts import format_cost, list_parts
 from odin.ui.transcript.blocks import CallBlock, PromptBlock
 from odin.ui.transcript.model import TranscriptModel, TranscriptModels
 from odin.ui.transcript.words import ShownFolders
@@ -30,16 +34,13 @@ from odin.ui.transcript.words import ShownFolders
 FIRST_BLOCKS = 200
 """The newest blocks that a page gets when it connects; it asks for earlier ones when somebody scrolls there."""
 
-_MAX_BLOCKS = 500
+_MAX_BLOCKS = 5000
 _REFRESH_S = 0.1
 """Between two looks at the state of the session: it copies the whole conversation."""
 
 _READY_S = 60.0
-_FROM_SNAPSHOT = ("title", "permission_mode", "role", "cost_usd", "usage", "tasks")
-_FROM_INFO = (
-    *("session", "cwd", "root", "branch", "version", "effort", "pool", "pools", "budget_usd", "servers", "warnings"),
-    *("notice", "sandbox", "sees_images", "output_style"),
-)
+_FROM_SNAPSHOT = ("title", "permission_mode", "role")
+_FROM_INFO = ("cwd", "branch", "version", "effort", "warnings", "sandbox", "sees_images")
 
 
 class SessionView:
@@ -172,18 +173,19 @@ class SessionView:
             **{name: getattr(shot, name) for name in _FROM_SNAPSHOT},
             **{name: getattr(info, name) for name in _FROM_INFO},
             "is_working": shot.executing or shot.team_working,
-            "processes": processes,
-            "skills": [skill.name for skill in info.skills],
+            "processes": [msgspec.to_builtins(one) | {"text": describe_process(one)} for one in processes],
             "files": files,
         }
-        # What a request asks about must stay exact, because it can be edited: the page escapes what it shows of it.
-        return clean(msgspec.to_builtins(state)) | {"interactions": msgspec.to_builtins(shot.interactions)}
+        return clean(msgspec.to_builtins(state)) | {
+            "interactions": [encode_request(one, info.cwd) for one in shot.interactions]
+        }
 
     def make_state_of(self, agent: str) -> dict[str, Any]:
         """Return the state as a page on this agent shows it. What follows from transient events is that of now."""
         now, facts, shot = time.time(), self.facts, self.shot
         assert shot is not None
         activity, todos, context = facts.agents.get_activity(agent), facts.todos.get(agent), facts.get_context(agent)
+        parts, spent = list_parts(facts, "edit_mode", agent), facts.get_usage(agent)
         turn = shot.messages[-1].id if shot.executing and shot.messages and not agent else ""
         used, limit = (context.used, context.limit) if agent and context is not None else (0, 0)
         now_shown = {
@@ -193,11 +195,11 @@ class SessionView:
             "activity": activity.describe(now),
             "todos": todos.todos if todos is not None else (),
             "model": facts.get_model(agent) if agent else facts.chosen_model,
-            "running_model": facts.get_model(agent),
             "context_tokens": used if agent else shot.context_tokens,
             "context_limit": limit if agent else shot.context_limit,
-            "loop": facts.get_loop(agent),
-            "low_limit": facts.low_limit,
+            "status": [(part.text, part.tone) for part in parts if part.tone != "strong" and part.rank < 10],
+            "cost": f"{format_cost(spent)} · {format_count(spent.usage.total)} tokens" if spent.calls else "",
+            "budget": _describe_budget(facts),
             "answered": self._answered,
             "agents": [self._describe_agent(one, now) for one in facts.agents.all],
         }
@@ -308,6 +310,10 @@ class ViewFeed(FrameFeed):
             self._sent = {key: form for key, form in self._sent.items() if key in recent}
         self.last_seq = self._view.last_seq
         return (_encode("change", change) if change else b"") + super()._take()
+
+
+def _describe_budget(facts: SessionFacts) -> str:
+    return f"{format_usd(facts.budget_left)} of {format_usd(facts.budget_usd)} left" if facts.budget_usd else ""
 
 
 def _encode(name: str, fields: dict[str, Any]) -> bytes:

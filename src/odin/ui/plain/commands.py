@@ -90,6 +90,8 @@ class PlainCommands:
         """To be sent in the session that a command opened."""
         self.error_log = ErrorLog()
         self.permission_mode = PermissionModeSwitch()
+        self.columns = 100
+        """Of an output that is no terminal."""
         self._sessions = sessions
         self._err = err
         self._expect_turn = expect_turn
@@ -161,7 +163,7 @@ class PlainCommands:
 
     @property
     def _columns(self) -> int:
-        return get_terminal_size(self._err)[0] if self._err.isatty() else 100
+        return get_terminal_size(self._err)[0] if self._err.isatty() else self.columns
 
     async def _run_action(self, action: Action, rest: str) -> None:
         if message := await action(self._context, rest):
@@ -201,7 +203,7 @@ class PlainCommands:
     # --- the running turn, the queue and the conversation ---
 
     async def run_queue(self, rest: str) -> None:
-        write_text(self._err, format_queue((await self._client.snapshot()).queue, get_terminal_size(self._err)[0]))
+        write_text(self._err, format_queue((await self._client.snapshot()).queue, self._columns))
 
     async def run_agents(self, rest: str) -> None:
         write_text(self._err, format_agents(await self._client.snapshot(), self._columns))

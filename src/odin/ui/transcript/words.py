@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.core.format import format_duration, pluralize
+from odin.core.format import format_duration, format_seconds, format_usd, get_model_name, pluralize
 from odin.core.team import ENDED_STATES, STATE_WORDS
-from odin.ui.clean_text import sanitize_line, strip_escapes
+from odin.ui.clean_text import sanitize, sanitize_line, strip_escapes
 from odin.ui.slash_commands.processes import describe_port
 from odin.ui.transcript.blocks import (
     AgentBlock,
@@ -89,6 +89,46 @@ def describe_outcome(block: CallBlock, about: str, folders: ShownFolders) -> str
     return first + more if first else ""
 
 
+def describe_state(block: CallBlock, about: str, folders: ShownFolders, *, folded: bool, elapsed: str = "") -> str:
+    """Return what a call does, or how it ended; `elapsed` is how long it runs."""
+    took = format_duration(block.duration_ms / 1000) if block.duration_ms >= 100 else ""
+    is_told = block.state in ("success", "error") and (folded or block.note)
+    outcome = describe_outcome(block, about, folders) if is_told else ""
+    early = "early" if block.is_speculative and not block.is_over else ""
+    words = {
+        "writing": ("writing", f"{block.chars:,} chars" if block.chars else ""),
+        "asking": ("waiting for your answer",),
+        "running": ("running", elapsed, early),
+        "success": (outcome, took, "continues in the background" if block.background else ""),
+        "error": ("failed", outcome, took),
+        "cancelled": ("cancelled", took),
+    }
+    return " · ".join(filter(None, words.get(block.state, (block.state,))))
+
+
+def list_remarks(block: CallBlock) -> list[tuple[str, bool]]:
+    """Return what there is to say about a call besides its result, and whether it is a warning."""
+    if not block.is_over:
+        return []
+    editor = "you" if block.changed_by == "user" else sanitize_line(block.changed_by)
+    remarks = (
+        (sanitize_line(block.explanation) if block.state in ("denied", "discarded") else "", True),
+        (sanitize(block.for_user), True),
+        (sanitize(block.aside), False),
+        (f"Arguments changed by {editor}." if editor else "", True),
+        (f"Redacted from the result: {sanitize_line(', '.join(block.redacted))}." if block.redacted else "", True),
+    )
+    return [remark for remark in remarks if remark[0]]
+
+
+def describe_thinking(block: ReasoningBlock, elapsed: str = "") -> str:
+    if block.live:
+        return f"Thinking… {elapsed}".rstrip()
+    if block.seconds <= 0:
+        return "Thought"
+    return f"Thought for {format_seconds(round(block.seconds)) if block.seconds >= 1 else 'less than a second'}"
+
+
 def is_diff(text: str) -> bool:
     return text.startswith("--- ") and "\n@@ -" in text[:4000]
 
@@ -131,6 +171,20 @@ def describe_agent(block: AgentBlock) -> tuple[str, bool | None]:
     return "done" if is_good else _END_REASONS.get(block.reason, block.reason), is_good
 
 
+def describe_agent_status(block: AgentBlock, elapsed: str = "") -> str:
+    """Return the state of a sub-agent, how long it works, and what it is."""
+    took = format_duration(block.ended - block.ts) if block.reason else elapsed
+    calls = pluralize(block.calls, "call") if block.calls else ""
+    denied = f"{block.denied} denied" if block.denied else ""
+    kind = sanitize_line(block.type) if not block.key.startswith(f"{block.type}-") else ""
+    model = sanitize_line(get_model_name(block.model))
+    return " · ".join(filter(None, (describe_agent(block)[0], took, calls, denied, kind, model)))
+
+
+def describe_summary(block: SummaryBlock) -> str:
+    return f"Conversation compacted: {block.tokens_before:,} → {block.tokens_after:,} tokens"
+
+
 def describe_process(block: ProcessBlock) -> str:
     if block.status:
         code = f" with exit code {block.code}" if block.status == "failed" else ""
@@ -143,3 +197,10 @@ def describe_process(block: ProcessBlock) -> str:
 def describe_end(block: EndBlock) -> str:
     """Return why a turn ended; "" if the model had finished."""
     return _END_REASONS.get(block.reason, block.reason.replace("_", " "))
+
+
+def describe_turn(block: EndBlock) -> str:
+    """Return why a turn ended, its duration and its cost; "" after a short, free one."""
+    took = format_duration(block.duration_ms / 1000) if block.duration_ms >= 1_000 else ""
+    cost = format_usd(block.cost_usd) if block.cost_usd else ""
+    return " · ".join(filter(None, (describe_end(block), took, cost)))

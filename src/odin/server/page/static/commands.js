@@ -1,97 +1,88 @@
 // Slash commands that the page answers itself, the keys of a session, and what is chosen from a list.
 
-import { count, html, join, load, MODES, randomId, save, useEffect, useState } from './base.js';
+import { count, html, join, load, nextMode, randomId, save, useState } from './base.js';
 import { get, post, submit } from './connection.js';
-import { confirm, Dialog, openDialog, pick, pickAction, Picker, toast, toastError } from './dialogs.js';
+import { confirm, Dialog, openDialog, pick, pickAction, toast, toastError } from './dialogs.js';
 import { copy, remove, rename } from './sessions.js';
 
-const report = (name, props) => import('./reports.js').then((found) => openDialog(found[name], props), toastError);
+// The sheets are loaded when the first is opened.
+const report = (name) => async (screen, rest) => {
+  const found = await import('./reports.js');
+  return name in SHEETS ? openDialog(found[name], { screen, ...SHEETS[name](rest) }) : found[name](screen, rest);
+};
+const SHEETS = { Report: (line) => ({ line }), Changes: (path) => ({ path }), Help: () => ({}) };
+const showReport = (line) => (screen) => report('Report')(screen, line);
+const goHome = () => { location.hash = '#/'; };
+// With arguments, the server runs the command.
+const bare = (run) => (screen, rest) => (rest ? false : run(screen));
 
 const NATIVE = {
-  resume: () => { location.hash = '#/'; },
-  sessions: () => { location.hash = '#/'; },
-  exit: () => { location.hash = '#/'; },
-  quit: () => { location.hash = '#/'; },
-  new: (screen) => startNew(screen),
-  diff: (screen, rest) => report('Changes', { screen, path: rest }),
-  context: (screen) => report('ContextSheet', { screen }),
-  usage: (screen) => report('UsageSheet', { screen }),
-  stats: (screen) => report('UsageSheet', { screen }),
-  status: (screen) => report('StatusSheet', { screen }),
-  help: (screen) => report('Help', { screen }),
-  keys: (screen) => report('Help', { screen }),
-  errors: (screen) => report('Errors', { screen }),
-  ps: (screen, rest) => report('Processes', { screen, id: rest }),
-  agents: (screen) => report('AgentList', { screen }),
-  contents: (screen) => showContents(screen),
-  queue: (screen, rest) => (rest ? false : focusQueue(screen)),
-  rewind: (screen, rest) => (rest ? false : report('RewindSheet', { screen })),
-  undo: (screen, rest) => (rest ? false : report('RewindSheet', { screen })),
-  redo: (screen, rest) => (rest ? false : redo(screen)),
-  export: (screen, rest) => (rest ? false : screen.export()),
-  copy: (screen) => copyAnswer(screen),
-  theme: (screen, rest) => chooseTheme(rest),
-  settings: (screen) => screen.openSettings(),
-  menu: (screen) => showMenu(screen),
-  model: (screen, rest) => (rest ? false : showModels(screen)),
-  models: (screen, rest) => (rest ? false : showModels(screen)),
-  effort: (screen, rest) => (rest ? false : showEffort(screen)),
-  role: (screen, rest) => (rest ? false : showRoles(screen)),
-  permissions: (screen, rest) => (rest ? false : showPermissions(screen)),
+  resume: goHome, sessions: goHome, exit: goHome, quit: goHome,
+  new: (screen) => open(screen, 'new'),
+  fork: (screen, turn) => open(screen, 'fork', turn ? { turn } : {}),
+  diff: report('Changes'),
+  help: report('Help'), keys: report('Help'),
+  context: showReport('/context'), usage: showReport('/usage'), status: showReport('/status'), diagnostics: showReport('/diagnostics'),
+  stats: bare(showReport('/stats')),
+  errors: report('showErrors'),
+  ps: report('showProcesses'),
+  agents: bare(report('showAgents')),
+  rewind: bare(report('rewind')), undo: bare(report('rewind')), redo: bare(report('redo')),
+  contents: showContents,
+  queue: bare(({ state }) => (state?.queue.length ? dispatchEvent(new Event('odin-queue')) : toast('The queue is empty.'))),
+  export: bare((screen) => screen.export()),
+  copy: copyAnswer,
+  theme: (screen, rest) => (rest in THEMES ? setTheme(rest) : screen.openSettings()),
+  menu: showMenu,
+  model: bare(showModels), models: bare(showModels),
+  effort: bare((screen) => choose(screen, 'effort', 'Reasoning effort', screen.state.effort || 'default', (effort) => ({ type: 'SetEffort', effort: effort === 'default' ? '' : effort, agent: screen.session.agent }))),
+  role: bare((screen) => choose(screen, 'role', 'Role', screen.state.role, (role) => ({ type: 'SetRole', role }))),
+  permissions: bare((screen) => choose(screen, 'permissions', 'Permission mode', screen.state.permission_mode, (mode) => ({ type: 'SetPermissionMode', mode }))),
   ask: (screen, rest) => useMode(screen, 'ask_mode', rest),
   plan: (screen, rest) => useMode(screen, 'plan_mode', rest),
   edit: (screen, rest) => useMode(screen, 'edit_mode', rest),
   focus: (screen, rest) => screen.go(screen.session.id, rest === 'main' ? '' : rest),
   steer: (screen, rest) => (rest ? prompt(screen, rest, { delivery: 'steer' }) : false),
-  fork: (screen, rest) => fork(screen, rest),
 };
 
 // Returns true if the line is dealt with; a custom command is a prompt.
 export async function runLine(screen, line) {
   const [, name, rest] = /^\/(\S*)\s*([\s\S]*)$/.exec(line) ?? [];
-  const native = NATIVE[name];
-  if (native) {
-    const result = await native(screen, rest.trim());
-    if (result !== false) return true;
-  }
   const { session } = screen;
   try {
-    if (!native && await isCustom(session, name)) return false;
-    const answer = await post(`${session.path}/command`, { line, agent: session.agent, mode: session.mode });
-    await follow(screen, answer, line);
+    const native = NATIVE[name];
+    if (native && await native(screen, rest.trim()) !== false) return true;
+    if (!native && (await get(`${session.path}/commands`)).some((one) => [one.name, one.name.replaceAll('/', ':'), `${one.plugin}:${one.name}`].includes(name))) return false;
+    await follow(screen, await runOnServer(screen, line), line);
   } catch (error) {
     toastError(error);
   }
   return true;
 }
 
-async function isCustom(session, name) {
-  const commands = await get(`${session.path}/commands`);
-  return commands.some((one) => [one.name, one.name.replaceAll('/', ':'), one.plugin ? `${one.plugin}:${one.name}` : one.name].includes(name));
-}
+const CHARACTER = 7.3; // pixels of a column in a report
+
+export const runOnServer = ({ session }, line) => post(`${session.path}/command`, {
+  line, agent: session.agent, mode: session.mode, columns: Math.floor((Math.min(innerWidth, 980) - 48) / CHARACTER),
+});
 
 // What a command answers with: text, another session, a draft, a prompt, a mode, an agent.
 async function follow(screen, answer, line) {
   const { session } = screen;
-  if (answer.mode && answer.mode !== session.mode) session.mode = answer.mode;
-  const to = answer.session && answer.session !== session.id ? answer.session : '';
-  if (answer.prompt) {
-    await submit(to || session.id, { ...answer.prompt, type: 'Prompt' });
-  }
-  if (answer.draft) {
-    if (to) save(`draft:${to}:`, answer.draft);
-    else screen.composer.current?.setText(answer.draft);
-  }
-  const text = answer.text?.trim();
-  if (text && text.length < 160 && !text.includes('\n')) toast(text);
-  else if (text) report('TextSheet', { title: line, text });
-  if (to) screen.go(to);
-  else if (answer.agent !== undefined && answer.agent !== session.agent) screen.go(session.id, answer.agent);
+  const to = answer.session;
+  if (answer.mode !== session.mode) session.mode = answer.mode;
+  if (answer.prompt) await submit(to || session.id, { ...answer.prompt, type: 'Prompt' });
+  if (answer.draft && !to) screen.composer.current?.setText(answer.draft);
+  const said = answer.text.trim();
+  if (said.length < 160 && !said.includes('\n')) toast(said);
+  else openDialog((await import('./reports.js')).Report, { screen, line, said });
+  if (to) enter(screen, answer);
+  else if (answer.agent !== session.agent) screen.go(session.id, answer.agent);
 }
 
 async function prompt(screen, text, more = {}) {
   const { session } = screen;
-  await session.submit({ type: 'Prompt', id: randomId(), text, mode: session.mode, agent: session.agent, ...more }).catch(toastError);
+  await session.submit({ type: 'Prompt', id: randomId(), text, mode: session.mode, agent: session.agent, ...more });
 }
 
 async function useMode(screen, mode, rest) {
@@ -99,42 +90,20 @@ async function useMode(screen, mode, rest) {
   if (rest) await prompt(screen, rest, { mode });
 }
 
-// --- sessions ---
-
-async function startNew(screen) {
-  try {
-    const { session } = await post(`${screen.session.path}/new`);
-    screen.go(session);
-  } catch (error) {
-    toastError(error);
-  }
+function enter(screen, { session, draft }) {
+  if (draft) save(`draft:${session}:`, draft);
+  screen.go(session);
 }
 
-async function fork(screen, turn) {
-  try {
-    const { session, draft } = await post(`${screen.session.path}/fork`, turn ? { turn } : {});
-    if (draft) save(`draft:${session}:`, draft);
-    screen.go(session);
-    toast('This is a copy of the session.');
-  } catch (error) {
-    toastError(error);
-  }
-}
-
-async function redo(screen) {
-  const done = await screen.act({ type: 'Redo' }, 'The rewind was reversed.');
-  if (!done) toast('There is nothing to redo.');
+async function open(screen, how, body) {
+  enter(screen, await post(`${screen.session.path}/${how}`, body));
+  if (how === 'fork') toast('This is a copy of the session.');
 }
 
 function copyAnswer({ session }) {
   const answer = session.blocks.findLast(({ kind }) => kind === 'answer');
   if (!answer) toast('There is no answer yet.');
   else navigator.clipboard?.writeText(answer.text).then(() => toast('The last answer was copied.'), toastError);
-}
-
-function focusQueue({ state }) {
-  if (state?.queue?.length) dispatchEvent(new Event('odin-queue'));
-  else toast('The queue is empty.');
 }
 
 async function showContents(screen) {
@@ -145,84 +114,46 @@ async function showContents(screen) {
 
 function showMenu(screen) {
   const may = (right, ...rows) => (screen.can(right) ? rows : []);
+  const row = (words, line, key) => [words, () => screen.run(line), key];
   const { state, session } = screen;
   const summary = { id: session.id, title: state?.title };
   pickAction('Session', [
-    ...may('prompt', ['Rewind or redo', () => screen.run('/rewind'), 'Esc Esc']),
-    ['Changed files', () => screen.run('/diff')],
-    ['Prompts', () => screen.run('/contents')],
+    ...may('prompt', row('Rewind or redo', '/rewind', 'Esc Esc')),
+    row('Changed files', '/diff'),
+    row('Prompts', '/contents', 'Alt+C'),
     ['Search', () => screen.transcript.current?.search(), '/'],
-    ['Context', () => screen.run('/context')],
-    ['Usage', () => screen.run('/usage')],
-    ['Background processes', () => screen.run('/ps')],
-    ['Agents', () => screen.run('/agents')],
-    ...may('prompt', ['Compact the conversation', () => screen.act({ type: 'Compact', agent: session.agent }, 'The conversation is being summarized.')]),
-    ...may('prompt', ['Rename', () => rename(summary)], ['Continue in a copy', () => copy(summary)]),
+    row('Context', '/context'),
+    row('Usage', '/usage'),
+    row('Background processes', '/ps'),
+    row('Agents', '/agents'),
+    ...may('prompt', ['Compact the conversation', () => screen.act({ type: 'Compact', agent: session.agent }, 'The conversation is being summarized.')],
+      ['Rename', () => rename(summary)], ['Continue in a copy', () => copy(summary)]),
     ['Export', screen.export],
-    ...may('approve', ['Delete', () => remove(summary, () => { location.hash = '#/'; })]),
-    ['Status', () => screen.run('/status')],
-    ['Keys and commands', () => screen.run('/help'), '?'],
+    ...may('approve', ['Delete', () => remove(summary, goHome)]),
+    row('Status', '/status'),
+    row('Keys and commands', '/help', '?'),
     ['Settings', screen.openSettings],
   ]);
 }
 
-// --- choices ---
-
 async function showModels(screen) {
   const { session, state } = screen;
-  const choose = (servers) => get(`${session.path}/models`, { servers }).then((models) => models.map((one) => ({
+  const readModels = () => get(`${session.path}/models`, { servers: 'configured' }).then((models) => models.map((one) => ({
     label: one.model, isCurrent: one.model === state.model, value: one.model,
-    detail: join(one.context && `${count(one.context)} tokens`, one.price_input !== null && one.price_input !== undefined && `$${one.price_input} in, $${one.price_output} out`, one.note, one.pool?.join(', ')),
+    detail: join(one.context && `${count(one.context)} tokens`, typeof one.price_input === 'number' && `$${one.price_input} in, $${one.price_output} out`, one.note, one.pool?.join(', ')),
   })));
-  try {
-    const model = await openDialog(LoadedPicker, { title: 'Models', load: () => choose('configured'), own: (words) => `Use ${words}`, empty: 'No models found.' });
-    if (model) await screen.act({ type: 'SetModel', model, check: true, agent: session.agent }, `The next request goes to ${model}.`);
-  } catch (error) {
-    toastError(error);
-  }
+  const model = await pick('Models', readModels, { own: (words) => `Use ${words}`, empty: 'No models found.' });
+  if (model) await screen.act({ type: 'SetModel', model, check: true, agent: session.agent }, `The next request goes to ${model}.`);
 }
 
-function LoadedPicker({ load: read, ...props }) {
-  const [items, setItems] = useState();
-  useEffect(() => { read().then(setItems, (error) => { toastError(error); setItems([]); }); }, []);
-  return html`<${Picker} ...${props} items=${items} />`;
+// What can follow a command, as it is completed when somebody types.
+async function choose(screen, name, title, current, makeOp) {
+  if (name !== 'effort' && !screen.can('approve')) return toast(`Changing the ${title.toLowerCase()} needs the right to approve.`);
+  const line = `/${name} `;
+  const value = await pick(title, () => get(`${screen.session.path}/complete`, { line, column: String(line.length) }).then(({ items }) => items.map(({ label, help }) => (
+    { label, detail: help, value: label, isCurrent: label === current }))), { isFiltered: false });
+  return value && screen.act(makeOp(value));
 }
-
-const EFFORTS = ['', 'low', 'medium', 'high'];
-
-async function showEffort(screen) {
-  const { session, state } = screen;
-  const effort = await pick('Reasoning effort', EFFORTS.map((value) => ({ label: value || 'usual', value, isCurrent: value === (state.effort ?? '') })), { isFiltered: false });
-  if (effort !== undefined) await screen.act({ type: 'SetEffort', effort, agent: session.agent });
-}
-
-async function showRoles(screen) {
-  if (!screen.can('approve')) return toast('Changing the role needs the right to approve.');
-  const role = await openDialog(LoadedPicker, {
-    title: 'Role', empty: 'No roles.',
-    load: async () => (await get(`${screen.session.path}/agents`)).filter(({ use }) => use !== 'subagent').map((one) => ({ label: one.name, detail: one.description, hint: one.model, value: one.name, isCurrent: one.name === screen.state.role })),
-  });
-  if (role) await screen.act({ type: 'SetRole', role });
-  return true;
-}
-
-const PERMISSION_MODES = [
-  ['default', 'Odin asks before it changes files or runs commands'],
-  ['acceptEdits', 'Edits in the project are not asked about'],
-  ['auto', 'Sandboxed commands and edits in the project are not asked about'],
-  ['dontAsk', 'What would be asked about is denied'],
-  ['bypassPermissions', 'Nothing is asked about, but for deny rules and destructive commands'],
-];
-
-async function showPermissions(screen) {
-  if (!screen.can('approve')) return toast('Changing the permission mode needs the right to approve.');
-  const mode = await pick('Permission mode', PERMISSION_MODES.map(([value, detail]) => ({ label: value, detail, value, isCurrent: value === (screen.state.permission_mode || 'default') })), { isFiltered: false });
-  if (mode === 'bypassPermissions' && !await confirm('Stop asking?', 'Odin will run commands and change files without asking you.', 'Do not ask')) return true;
-  if (mode) await screen.act({ type: 'SetPermissionMode', mode });
-  return true;
-}
-
-// --- settings of this browser ---
 
 const THEMES = { auto: 'as the system', light: 'light', dark: 'dark' };
 
@@ -230,11 +161,6 @@ function setTheme(theme) {
   save('theme', theme === 'auto' ? '' : theme);
   if (theme === 'auto') delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
-}
-
-function chooseTheme(rest) {
-  if (rest in THEMES) setTheme(rest);
-  else openDialog(Settings, {});
 }
 
 export const openSettings = (app) => openDialog(Settings, { app });
@@ -260,67 +186,65 @@ function Settings({ app, close }) {
     <fieldset><legend>Theme</legend>${Object.entries(THEMES).map(([name, words]) => html`<label class="option" key=${name}>
       <input type="radio" name="theme" checked=${theme === name} onChange=${() => choose(name)} />${words}</label>`)}</fieldset>
     <label class="option"><input type="checkbox" checked=${notifies} onChange=${toggle} /><span>Notify me<span class="detail">while the page is open but hidden: when Odin asks something, and when it is done</span></span></label>
-    ${app ? html`<p class="dim"><span dir="auto">${app.me.name ? `Paired as ${app.me.name}` : ''}</span>, ${{ view: 'may watch', prompt: 'may prompt', approve: 'may prompt and approve' }[app.me.right] ?? ''}${app.me.version ? ` · Odin ${app.me.version}` : ''}</p>
-      <div class="buttons"><button onClick=${forget}>Forget this pairing</button></div>` : null}
+    <p class="dim"><span>${app.me.name ? `Paired as ${app.me.name}` : ''}</span>, ${{ view: 'may watch', prompt: 'may prompt', approve: 'may prompt and approve' }[app.me.right] ?? ''}${app.me.version ? ` · Odin ${app.me.version}` : ''}</p>
+    <div class="buttons"><button onClick=${forget}>Forget this pairing</button></div>
   </div><//>`;
 }
-
-// --- keys ---
-
-const MODE_NAMES = Object.keys(MODES);
 
 function nextAgent(screen) {
   const ids = ['', ...(screen.state?.agents ?? []).map(({ id }) => id)];
   screen.go(screen.session.id, ids[(ids.indexOf(screen.session.agent) + 1) % ids.length]);
 }
 
-const KEYS = {
-  F1: (screen) => screen.run('/help'),
-  F2: ({ session }) => { session.mode = MODE_NAMES[(MODE_NAMES.indexOf(session.mode) + 1) % 3]; },
-  F4: (screen) => screen.togglePanel(),
-  F8: (screen) => screen.run('/errors'),
-  F9: () => dispatchEvent(new Event('odin-todos')),
-  'alt+r': (screen) => screen.run('/role'),
-  'alt+t': (screen) => screen.run('/effort'),
-  'alt+a': nextAgent,
-  'alt+q': (screen) => screen.run('/queue'),
-  'alt+c': (screen) => screen.run('/contents'),
-  'ctrl+p': (screen) => screen.run('/model'),
-  'ctrl+y': (screen) => screen.run('/permissions'),
-  'ctrl+g': (screen) => screen.run('/status'),
-  'ctrl+o': (screen) => screen.run('/status'),
-  'ctrl+b': (screen) => screen.act({ type: 'MoveToBackground', agent: screen.session.agent }, 'The command goes on in the background.'),
-  'alt+ArrowUp': (screen) => screen.transcript.current?.look(),
-  'ctrl+ArrowUp': (screen) => screen.transcript.current?.look(),
-  'ctrl+Home': (screen) => screen.transcript.current?.toTop(),
-  'ctrl+End': (screen) => screen.transcript.current?.toEnd(),
-  PageUp: (screen) => screen.transcript.current?.page(-1),
-  PageDown: (screen) => screen.transcript.current?.page(1),
-  Escape: (screen) => (screen.state?.executing && screen.can('prompt') ? screen.stop() : false),
-};
-KEYS['alt+m'] = KEYS.F2;
+const run = (line) => (screen) => screen.run(line);
+const onTranscript = (act, by) => ({ transcript }) => transcript.current?.[act](by);
+const move = onTranscript('look');
+
+// Keys, what they do, and what the help says of them; nothing if it says that elsewhere.
+const SESSION_KEYS = [
+  ['F1', run('/help')],
+  ['F2', ({ session }) => { session.mode = nextMode(session.mode); }],
+  ['Alt+M', ({ session }) => { session.mode = nextMode(session.mode); }],
+  ['Alt+R', run('/role')],
+  ['Alt+A', nextAgent, 'next agent'],
+  ['Ctrl+P', run('/model'), 'models'],
+  ['Alt+T', run('/effort'), 'reasoning effort'],
+  ['Ctrl+Y', run('/permissions'), 'permission mode'],
+  ['Ctrl+B', (screen) => screen.act({ type: 'MoveToBackground', agent: screen.session.agent }, 'The command goes on in the background.'), 'running command to the background'],
+  ['Ctrl+G', run('/diagnostics'), 'warnings and diagnostics'],
+  ['Ctrl+O', run('/mcp'), 'MCP servers'],
+  ['Alt+C', run('/contents'), 'prompts of this conversation'],
+  ['Alt+Q', run('/queue'), 'queue: e edit, d drop, s steer, m mode'],
+  ['F4', (screen) => screen.togglePanel(), 'side panel'],
+  ['F8', run('/errors'), 'errors'],
+  ['F9', () => dispatchEvent(new Event('odin-todos')), 'tasks'],
+  ['Ctrl+Home', onTranscript('toTop'), 'to the top'],
+  ['Ctrl+End', onTranscript('toEnd'), 'to the end'],
+  ['PageUp', onTranscript('page', -1), 'scroll up'],
+  ['PageDown', onTranscript('page', 1), 'scroll down'],
+  ['Alt+ArrowUp', move, 'move between the cards'],
+  ['Ctrl+ArrowUp', move],
+  ['Escape', (screen) => (screen.state?.executing && screen.can('prompt') ? screen.stop() : false)],
+];
+const ACTIONS = Object.fromEntries(SESSION_KEYS.map(([name, action]) => [name.toLowerCase(), action]));
 
 export function handleKey(screen, event) {
-  const isTyping = event.target.closest?.('input, textarea, select');
-  if (event.isComposing || event.defaultPrevented) return;
+  const { target, key, code, altKey, isComposing, defaultPrevented } = event;
+  if (isComposing || defaultPrevented) return;
+  const isTyping = target.closest?.('input, textarea, select');
   const isCtrl = event.ctrlKey || event.metaKey;
-  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  const name = `${isCtrl ? 'ctrl+' : ''}${event.altKey ? 'alt+' : ''}${event.shiftKey && key.length > 1 ? 'shift+' : ''}${key}`;
   // With Alt, a Mac types other characters.
-  const byPlace = event.altKey && /^Key[A-Z]$/.test(event.code) ? `alt+${event.code[3].toLowerCase()}` : '';
-  let action = KEYS[name] ?? KEYS[byPlace];
-  if (!action && event.key === '?' && !isTyping) action = KEYS.F1;
-  if (!action && !isTyping && !isCtrl && !event.altKey && event.key.length === 1 && /\S/.test(event.key) && !event.target.closest?.('button, a, [role=region], dialog')) screen.write();
-  if (!action || (name === 'ctrl+y' && isTyping && document.activeElement.value)) return;
-  if (action(screen, event) !== false) event.preventDefault();
+  const word = altKey && /^Key[A-Z]$/.test(code) ? code[3] : key;
+  const name = `${isCtrl ? 'ctrl+' : ''}${altKey ? 'alt+' : ''}${event.shiftKey && key.length > 1 ? 'shift+' : ''}${word}`.toLowerCase();
+  const action = ACTIONS[key === '?' && !isTyping ? 'f1' : name];
+  if (!action && !isTyping && !isCtrl && !altKey && /^\S$/.test(key) && !target.closest?.('button, a, [role=region], dialog')) screen.write();
+  if (!action || (name === 'ctrl+y' && isTyping && target.value)) return; // there, it is the browser's redo
+  if (action(screen) !== false) event.preventDefault();
 }
 
 export const KEY_LIST = [
-  ['In the prompt', [['Enter', 'send; while Odin works, queue'], ['Ctrl+S, Ctrl+Enter', 'send into the running turn'], ['Shift+Enter, Alt+Enter, Ctrl+J', 'line break'], ['Up, Down', 'history of this project; Up edits the newest queued prompt'],
-    ['Ctrl+R', 'search the history'], ['Tab, Enter', 'in a completion list: insert'], ['F2, Alt+M', 'ask, plan or edit mode'], ['Alt+R', 'role'], ['Esc', 'stop the work; twice in an empty prompt: rewind']]],
-  ['Everywhere', [['F1, ?', 'these keys'], ['Alt+A', 'next agent'], ['Ctrl+P', 'models'], ['Alt+T', 'reasoning effort'], ['Ctrl+Y', 'permission mode'], ['Ctrl+B', 'send the running command to the background'],
-    ['Ctrl+G', 'warnings and status'], ['Alt+C', 'prompts of this conversation'], ['Alt+Q', 'queue: e edit, d drop, s steer, m mode, w send'], ['F4', 'side panel'], ['F8', 'errors'], ['F9', 'tasks'],
-    ['PgUp, PgDn, Ctrl+Home, Ctrl+End', 'scroll'], ['Alt+Up, Ctrl+Up', 'move between the cards']]],
-  ['On a card', [['j, k', 'next, previous card'], ['g, G', 'first, last card'], ['o, Enter, Space', 'fold or unfold'], ['O', 'fold or unfold all'], ['/, n, N', 'search; next, previous match'], ['y', 'copy'], ['a', 'transcript of the agent'], ['e', 'edit this prompt in a copy of the session'], ['i, Esc', 'back to the prompt']]],
-  ['When Odin asks', [['y, n', 'allow once; deny'], ['s, p, u', 'allow and save a rule: session, project, everywhere'], ['a', 'allow all such calls of this session'], ['r', 'deny with a reason'], ['d', 'deny and save a rule'], ['w', 'allow with a note'], ['e', 'edit the call first'], ['v', 'show all'], ['m', 'all answers'], ['Esc', 'deny and stop the work']]],
+  ['In the prompt', [['Enter', 'send; while Odin works, queue'], ['Ctrl+S, Ctrl+Enter', 'steer the running turn'], ['Shift+Enter, Alt+Enter, Ctrl+J', 'line break'], ['Up, Down', 'history; Up edits the newest queued prompt'],
+    ['Ctrl+R', 'search the history'], ['Tab, Enter', 'insert a suggestion'], ['F2, Alt+M', 'ask, plan or edit mode'], ['Alt+R', 'role'], ['Esc', 'stop; twice in an empty prompt: rewind']]],
+  ['Everywhere', [['F1, ?', 'these keys'], ...SESSION_KEYS.flatMap(([name, , about]) => (about ? [[name.replace('Arrow', ''), about]] : []))]],
+  ['On a card', [['j, k', 'next, previous card'], ['g, G', 'first, last card'], ['o, Enter, Space', 'fold or unfold'], ['O', 'fold or unfold all'], ['/, n, N', 'search; next, previous match'], ['y', 'copy'], ['a', 'transcript of the agent'], ['e', 'edit this prompt in a copy'], ['i, Esc', 'back to the prompt']]],
 ];

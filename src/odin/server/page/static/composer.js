@@ -1,14 +1,13 @@
 // Where prompts are written: drafts, history, completion, images, sending and steering.
 
-import { html, MODES, randomId, useEffect, useLayoutEffect, useMedia, useRef, useState } from './base.js';
+import { clip, html, MODES, nextMode, randomId, useEffect, useLayoutEffect, useMedia, useRef, useState } from './base.js';
 import { get } from './connection.js';
 import { pick, toast, toastError } from './dialogs.js';
 
 const IMAGE_TYPES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
-const MOST_BYTES = 5_000_000;
+const MOST_BYTES = 4_750_000;
 const MOST_IMAGES = 5;
 const LONG_SIDE = 2_000;
-const MODE_NAMES = Object.keys(MODES);
 
 export function Composer({ screen, controls }) {
   const { session, state } = screen;
@@ -20,19 +19,27 @@ export function Composer({ screen, controls }) {
   const input = useRef(null);
   const files = useRef(null);
   const camera = useRef(null);
-  const past = useRef({ at: -1, list: null, lastEscape: 0, lastTyped: 0 });
+  const { current: past } = useRef({ at: -1, list: null, lastEscape: 0, lastTyped: 0, request: 0 });
   const isTouch = useMedia('(pointer: coarse)');
   const isNarrow = useMedia('(max-width: 560px)');
   const isWorking = Boolean(state?.executing);
 
-  const write = (value, cursor = value.length) => {
+  const change = (value) => {
     setText(value);
     if (!edited) session.draft = value;
+  };
+  const write = (value, cursor = value.length) => {
+    change(value);
     requestAnimationFrame(() => input.current?.setSelectionRange(cursor, cursor));
+  };
+  const breakLine = () => {
+    const { selectionStart, selectionEnd } = input.current;
+    write(`${text.slice(0, selectionStart)}\n${text.slice(selectionEnd)}`, selectionStart + 1);
   };
 
   const fit = () => {
     const node = input.current;
+    if (!node) return;
     node.style.height = 'auto';
     node.style.height = `${node.scrollHeight + 2}px`;
   };
@@ -44,18 +51,14 @@ export function Composer({ screen, controls }) {
       width = contentRect.width;
     });
     observer.observe(input.current);
+    if (!isTouch && document.activeElement === document.body) input.current.focus();
     return () => observer.disconnect();
-  }, []);
-  useEffect(() => {
-    if (!isTouch && (document.activeElement === document.body || !document.activeElement)) input.current.focus();
   }, []);
 
   controls.current = {
-    focus: () => input.current?.focus(),
-    get isInUse() { return document.activeElement === input.current && (input.current.value !== '' || Date.now() - past.current.lastTyped < 1000); },
-    get text() { return input.current?.value ?? ''; },
+    focus: () => input.current.focus(),
+    get isInUse() { return document.activeElement === input.current && (input.current.value !== '' || Date.now() - past.lastTyped < 1000); },
     setText: (value) => { write(value); input.current.focus(); },
-    searchHistory: () => searchHistory(),
     edit: (prompt) => {
       setEdited({ prompt, draft: edited?.draft ?? text });
       setText(prompt.display_text || prompt.text);
@@ -63,32 +66,25 @@ export function Composer({ screen, controls }) {
     },
   };
 
-  // --- sending ---
-
   const leaveEdit = () => {
     setText(edited.draft);
     setEdited(null);
-  };
-  const clear = () => {
-    past.current.at = -1;
-    setText('');
-    setImages([]);
-    setPopup(null);
-    session.draft = '';
   };
   const send = async (isSteering = false, line = text) => {
     const words = line.trim();
     if (edited) {
       if (!words) return;
-      const { prompt } = edited;
       leaveEdit();
-      const done = await screen.act({ type: 'ChangePrompt', id: prompt.id, text: words, agent: session.agent });
+      const done = await screen.act({ type: 'ChangePrompt', id: edited.prompt.id, text: words, agent: session.agent });
       if (!done) toast('The prompt has started already; nothing was changed.', 'warn');
       return;
     }
     if (!words && !images.length) return;
-    if (past.current.list && words) past.current.list = [words, ...past.current.list.filter((one) => one !== words)];
-    clear();
+    if (past.list && words) past.list = [words, ...past.list.filter((one) => one !== words)];
+    past.at = -1;
+    change('');
+    setImages([]);
+    setPopup(null);
     if (words.startsWith('/') && !isSteering && await screen.run(words)) return;
     screen.transcript.current?.toEnd();
     try {
@@ -114,22 +110,20 @@ export function Composer({ screen, controls }) {
     }
   };
 
-  // --- images ---
-
   const add = async (list) => {
     const found = [...list].filter(({ type }) => type.startsWith('image/'));
+    const room = MOST_IMAGES - images.length;
     if (!found.length) return false;
-    if (state && state.sees_images === false) toast('This model does not see images.', 'warn');
-    const made = [];
-    for (const file of found.slice(0, MOST_IMAGES - images.length)) {
+    if (state?.sees_images === false) toast('This model does not see images.', 'warn');
+    if (found.length > room) toast(`A prompt has at most ${MOST_IMAGES} images.`, 'warn');
+    for (const file of found.slice(0, room)) {
       try {
-        made.push(await readImage(file));
+        const image = await readImage(file);
+        setImages((now) => [...now, image]);
       } catch {
         toast(`${file.name || 'The image'} cannot be read.`, 'error');
       }
     }
-    if (found.length > MOST_IMAGES - images.length) toast(`A prompt has at most ${MOST_IMAGES} images.`, 'warn');
-    setImages((now) => [...now, ...made]);
     input.current.focus();
     return true;
   };
@@ -141,47 +135,36 @@ export function Composer({ screen, controls }) {
     }
   };
   useEffect(() => {
-    const hasFiles = (event) => event.dataTransfer?.types.includes('Files');
-    const over = (event) => { if (hasFiles(event)) { event.preventDefault(); setDropping(true); } };
-    const leave = (event) => { if (!event.relatedTarget) setDropping(false); };
-    const drop = async (event) => {
-      if (!hasFiles(event)) return;
+    const aborter = new AbortController();
+    const onFiles = (name, run) => addEventListener(name, (event) => {
+      if (!event.dataTransfer?.types.includes('Files')) return;
       event.preventDefault();
+      run(event);
+    }, { signal: aborter.signal });
+    onFiles('dragover', () => setDropping(true));
+    onFiles('dragleave', (event) => !event.relatedTarget && setDropping(false));
+    onFiles('drop', async (event) => {
       setDropping(false);
       if (!await add(event.dataTransfer.files)) toast('Only images can be dropped here. Mention files of the project with @.', 'warn');
-    };
-    addEventListener('dragover', over);
-    addEventListener('dragleave', leave);
-    addEventListener('drop', drop);
-    return () => { removeEventListener('dragover', over); removeEventListener('dragleave', leave); removeEventListener('drop', drop); };
+    });
+    return () => aborter.abort();
   });
 
-  // --- completion ---
-
-  const request = useRef(0);
+  const closePopup = () => { past.request++; setPopup(null); };
   const complete = async (value, cursor) => {
-    const mine = ++request.current;
+    const mine = ++past.request;
     const start = value.lastIndexOf('\n', cursor - 1) + 1;
-    const end = value.indexOf('\n', cursor) < 0 ? value.length : value.indexOf('\n', cursor);
-    const line = value.slice(start, end);
+    const [line] = value.slice(start).split('\n');
     const column = cursor - start;
-    const isWanted = (start === 0 && line.startsWith('/')) || /(^|\s)@\S*$/.test(line.slice(0, column));
-    if (!isWanted || edited) {
-      setPopup(null);
-      return;
-    }
-    try {
-      const found = await get(`${session.path}/complete`, { line, column: String(column), first: String(start === 0), agent: session.agent });
-      if (mine !== request.current || input.current?.value !== value) return;
-      setPopup(found.items.length ? { ...found, start: start + found.start, end: start + found.end, at: 0 } : null);
-    } catch {
-      setPopup(null);
-    }
+    const isWanted = !edited && ((start === 0 && line.startsWith('/')) || /(^|\s)@\S*$/.test(line.slice(0, column)));
+    const found = isWanted ? await get(`${session.path}/complete`, { line, column: String(column), first: String(start === 0) }).catch(() => null) : null;
+    if (mine !== past.request) return;
+    setPopup(found?.items.length ? { ...found, start: start + found.start, end: start + found.end, at: 0 } : null);
   };
   const choose = (item, isSending) => {
     const value = text.slice(0, popup.start) + item.insert + text.slice(popup.end);
     const cursor = popup.start + item.insert.length;
-    setPopup(null);
+    closePopup();
     if (isSending && item.is_runnable && !value.slice(cursor).trim()) {
       send(false, value);
       return;
@@ -190,160 +173,125 @@ export function Composer({ screen, controls }) {
     if (item.continues) complete(value, cursor);
   };
 
-  // --- history ---
-
   const loadHistory = async () => {
-    past.current.list ??= await get(`${session.path}/prompts`).catch(() => []);
-    return past.current.list;
+    past.list ??= await get(`${session.path}/prompts`).catch(() => []);
+    return past.list;
   };
   const recall = async (by) => {
     const list = await loadHistory();
-    const at = Math.max(-1, Math.min(past.current.at + by, list.length - 1));
-    if (at === past.current.at) return;
-    past.current.at = at;
-    write(at < 0 ? '' : list[at]);
+    const at = Math.max(-1, Math.min(past.at + by, list.length - 1));
+    if (at === past.at) return;
+    past.at = at;
+    write(list[at] ?? '');
   };
   const searchHistory = async () => {
-    const list = await loadHistory();
-    const found = await pick('History', list.map((one) => ({ label: one.length > 300 ? `${one.slice(0, 300)}…` : one, value: one })), { empty: 'No prompts.', placeholder: 'Search the prompt history' });
+    const found = await pick('History', () => loadHistory().then((list) => list.map((one) => ({ label: clip(one, 300), value: one }))), { empty: 'No prompts.', placeholder: 'Search the prompt history' });
     if (found) write(found);
     input.current?.focus();
   };
 
-  const onInput = (event) => {
-    const { value, selectionStart } = event.target;
-    past.current.at = -1;
-    past.current.lastTyped = Date.now();
-    setText(value);
-    if (!edited) session.draft = value;
+  const onInput = ({ target: { value, selectionStart } }) => {
+    past.at = -1;
+    past.lastTyped = Date.now();
+    change(value);
     complete(value, selectionStart);
   };
 
-  const onKeyDown = (event) => {
-    if (event.isComposing) return;
-    const { key } = event;
-    const isCtrl = event.ctrlKey || event.metaKey;
-    const stop = () => { event.preventDefault(); event.stopPropagation(); };
+  // Returns what a key does; nothing if it is for others.
+  const findAction = ({ key, shiftKey, altKey, isCtrl }) => {
+    const isPlain = !shiftKey && !altKey && !isCtrl;
     if (popup) {
-      const move = { ArrowDown: 1, ArrowUp: -1 }[key] ?? (isCtrl && { n: 1, p: -1 }[key]);
-      if (move) {
-        stop();
-        setPopup({ ...popup, at: (popup.at + move + popup.items.length) % popup.items.length });
-        return;
-      }
-      if ((key === 'Tab' && !event.shiftKey) || (key === 'Enter' && !event.shiftKey && !event.altKey && !isCtrl)) {
-        stop();
-        choose(popup.items[popup.at], key === 'Enter');
-        return;
-      }
-      if (key === 'Escape') {
-        stop();
-        request.current++;
-        setPopup(null);
-        return;
-      }
+      const by = { ArrowDown: 1, ArrowUp: -1 }[key] ?? (isCtrl && { n: 1, p: -1 }[key]);
+      if (by) return () => setPopup({ ...popup, at: (popup.at + by + popup.items.length) % popup.items.length });
+      if (isPlain && (key === 'Tab' || key === 'Enter')) return () => choose(popup.items[popup.at], key === 'Enter');
+      if (key === 'Escape') return closePopup;
     }
-    if (key === 'Tab' && !event.shiftKey && !isCtrl && state?.interactions.length) {
-      stop();
-      document.querySelector('.interaction').focus();
-    } else if ((key === 'Enter' && isCtrl) || (isCtrl && key === 's')) {
-      stop();
-      send(true);
-    } else if ((key === 'Enter' && event.altKey) || (isCtrl && key === 'j')) {
-      stop();
-      const { selectionStart, selectionEnd } = input.current;
-      write(`${text.slice(0, selectionStart)}\n${text.slice(selectionEnd)}`, selectionStart + 1);
-    } else if (key === 'Enter' && !event.shiftKey) {
-      stop();
-      const { selectionStart } = input.current;
-      if (text[selectionStart - 1] === '\\' && selectionStart === text.length) write(`${text.slice(0, -1)}\n`);
-      else send();
-    } else if (isCtrl && key === 'r') {
-      stop();
-      searchHistory();
-    } else if ((key === 'ArrowUp' || key === 'ArrowDown') && !isCtrl && !event.altKey && !event.shiftKey && (!text || past.current.at >= 0)) {
-      if (key === 'ArrowUp' && !text && state?.queue?.length && past.current.at < 0) {
-        stop();
-        controls.current.edit(state.queue.at(-1));
-        return;
-      }
-      if (!text && key === 'ArrowDown') return;
-      stop();
-      recall(key === 'ArrowUp' ? 1 : -1);
-    } else if (key === 'Escape' && edited) {
-      stop();
-      leaveEdit();
-    } else if (key === 'Escape' && !isWorking && !text) {
-      stop();
-      if (Date.now() - past.current.lastEscape < 600) screen.run('/rewind');
-      past.current.lastEscape = Date.now();
+    if (key === 'Tab' && isPlain && state?.interactions.length) return () => document.querySelector('.interaction').focus();
+    if (isCtrl && (key === 'Enter' || key === 's')) return () => send(true);
+    if ((key === 'Enter' && altKey) || (isCtrl && key === 'j')) return breakLine;
+    if (key === 'Enter' && !shiftKey) return () => (text.endsWith('\\') && input.current.selectionStart === text.length ? write(`${text.slice(0, -1)}\n`) : send());
+    if (isCtrl && key === 'r') return searchHistory;
+    const isRecalled = past.at >= 0;
+    if (key === 'ArrowUp' && isPlain && !text && !isRecalled && state?.queue.length) return () => controls.current.edit(state.queue.at(-1));
+    if (key === 'ArrowUp' && isPlain && (!text || isRecalled)) return () => recall(1);
+    if (key === 'ArrowDown' && isPlain && isRecalled) return () => recall(-1);
+    if (key === 'Escape' && edited) return leaveEdit;
+    if (key === 'Escape' && !isWorking && !text) {
+      return () => {
+        if (Date.now() - past.lastEscape < 600) screen.run('/rewind');
+        past.lastEscape = Date.now();
+      };
     }
+    return null;
+  };
+  const onKeyDown = (event) => {
+    const { key, shiftKey, altKey, ctrlKey, metaKey } = event;
+    const action = !event.isComposing && findAction({ key, shiftKey, altKey, isCtrl: ctrlKey || metaKey });
+    if (!action) return;
+    event.preventDefault();
+    event.stopPropagation();
+    action();
   };
 
-  const cycleMode = () => { session.mode = MODE_NAMES[(MODE_NAMES.indexOf(session.mode) + 1) % 3]; };
-  const listId = 'completion';
-  const hint = edited ? 'Enter saves · Esc cancels' : isWorking ? 'Enter queues · Ctrl+S steers the running turn' : '';
   const mode = MODES[session.mode] ?? 'edit';
+  const hint = edited ? 'Enter saves · Esc cancels' : isWorking ? 'Enter queues · Ctrl+S steers the running turn' : '';
+  const [verb, about] = edited ? ['Save', 'Save the queued prompt'] : isWorking ? ['Queue', 'Queue the prompt'] : ['Send', 'Send the prompt'];
+  const fileInput = (ref, label, more) => html`<input ref=${ref} type="file" hidden accept="image/*" aria-label=${label} ...${more} onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />`;
   return html`<form class="composer" data-mode=${mode} data-dropping=${isDropping} aria-label="Prompt" onSubmit=${(event) => { event.preventDefault(); send(); }}>
-    ${popup ? html`<${CompletionPopup} id=${listId} popup=${popup} choose=${(item) => { choose(item, false); input.current.focus(); }} />` : null}
-    ${edited ? html`<div class="editing"><span>Editing a queued prompt</span><button class="small" onClick=${leaveEdit}>Cancel</button></div>` : null}
-    ${images.length ? html`<ul class="thumbs" aria-label="Images">${images.map((image, at) => html`<li key=${image.url}><img src=${image.url} alt=${image.name} />
-      <button class="icon" aria-label=${`Remove ${image.name}`} onClick=${() => setImages(images.filter((_, other) => other !== at))}>✕</button></li>`)}</ul>` : null}
-    <textarea ref=${input} rows="1" value=${text} aria-label=${session.agent ? `Prompt to ${session.agent}` : 'Prompt'} enterkeyhint="send" autocomplete="off" autocapitalize="sentences"
-      aria-autocomplete="list" aria-controls=${popup ? listId : undefined} aria-activedescendant=${popup ? `${listId}-${popup.at}` : undefined}
-      placeholder=${session.agent ? `Write to ${session.agent}` : isNarrow ? 'Ask, or type / @ !' : 'Ask, or type / for commands, @ for files, ! for your shell'}
-      onInput=${onInput} onKeyDown=${onKeyDown} onPaste=${onPaste} onBlur=${() => setTimeout(() => setPopup(null), 150)}></textarea>
+    ${popup && html`<${CompletionPopup} popup=${popup} choose=${(item) => { choose(item, false); input.current.focus(); }} />`}
+    ${edited && html`<div class="editing"><span>Editing a queued prompt</span><button class="small" onClick=${leaveEdit}>Cancel</button></div>`}
+    ${images.length > 0 && html`<ul class="thumbs" aria-label="Images">${images.map((image) => html`<li key=${image.id}><img src=${image.url} alt=${image.name} />
+      <button class="icon" aria-label=${`Remove ${image.name}`} onClick=${() => setImages(images.filter((one) => one !== image))}>✕</button></li>`)}</ul>`}
+    <textarea ref=${input} rows="1" value=${text} aria-label=${session.agent ? `Prompt to ${session.agent}` : 'Prompt'} enterkeyhint="send" autocomplete="off"
+      aria-autocomplete="list" aria-controls=${popup ? 'completion' : undefined} aria-activedescendant=${popup ? `completion-${popup.at}` : undefined}
+      placeholder=${isDropping ? 'Drop images here' : session.agent ? `Write to ${session.agent}` : isNarrow ? 'Ask, or type / @ !' : 'Ask, or type / for commands, @ for files, ! for your shell'}
+      onInput=${onInput} onKeyDown=${onKeyDown} onPaste=${onPaste} onBlur=${() => setTimeout(() => document.activeElement !== input.current && closePopup(), 150)}></textarea>
     <div class="composer-bar">
       <button class="icon" aria-label="Add an image" onClick=${() => files.current.click()}>+</button>
-      ${isTouch && !text ? html`<button class="icon camera" aria-label="Take a photo" onClick=${() => camera.current.click()}>◉</button>` : null}
-      <button class="chip mode" aria-label=${`Mode: ${mode}`} title="What Odin may do (F2)" onClick=${cycleMode}>${mode}</button>
-      ${!session.agent && screen.can('approve') && state ? html`<button class="chip" aria-label=${`Role: ${state.role || 'builder'}`} title="Who works (Alt+R)" onClick=${() => screen.run('/role')}>${state.role || 'builder'}</button>` : null}
+      ${isTouch && !text && html`<button class="icon" aria-label="Take a photo" onClick=${() => camera.current.click()}>◉</button>`}
+      <button class="chip mode" aria-label=${`Mode: ${mode}`} title="What Odin may do (F2)" onClick=${() => { session.mode = nextMode(session.mode); }}>${mode}</button>
       <span class="hint">${hint}</span>
-      ${isTouch && text ? html`<button class="icon" aria-label="Line break" onClick=${() => { write(`${text}\n`); input.current.focus(); }}>↵</button>` : null}
-      ${isWorking ? html`<button class="stop" aria-label="Stop" title="Esc" onClick=${screen.stop}><span class="square" aria-hidden="true"></span><span class="wide">Stop</span></button>` : null}
-      ${isWorking && text.trim() && !edited ? html`<button class="wide-button" onClick=${() => send(true)}>Steer</button>` : null}
-      <button class="primary send" disabled=${!text.trim() && !images.length} aria-label=${edited ? 'Save the queued prompt' : isWorking ? 'Queue the prompt' : 'Send the prompt'}>${edited ? 'Save' : isWorking ? 'Queue' : 'Send'}</button>
+      ${isTouch && text && html`<button class="icon" aria-label="Line break" onClick=${() => { breakLine(); input.current.focus(); }}>↵</button>`}
+      ${isWorking && html`<button class="stop" aria-label="Stop" title="Esc" onClick=${screen.stop}><span class="square" aria-hidden="true"></span><span class="wide">Stop</span></button>`}
+      ${isWorking && text.trim() && !edited && html`<button onClick=${() => send(true)}>Steer</button>`}
+      <button class="primary send" disabled=${!text.trim() && !images.length} aria-label=${about}>${verb}</button>
     </div>
-    <input ref=${files} type="file" hidden accept="image/*" multiple aria-label="Images" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
-    <input ref=${camera} type="file" hidden accept="image/*" capture="environment" aria-label="Photo" onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />
-    ${isDropping ? html`<div class="dropping" aria-hidden="true">Drop images here</div>` : null}
+    ${fileInput(files, 'Images', { multiple: true })}${fileInput(camera, 'Photo', { capture: 'environment' })}
     <div class="unseen" role="status">${popup ? `${popup.items.length} suggestions` : ''}</div>
   </form>`;
 }
 
-function CompletionPopup({ id, popup, choose }) {
+function CompletionPopup({ popup, choose }) {
   const list = useRef(null);
   useEffect(() => list.current.children[popup.at]?.scrollIntoView({ block: 'nearest' }), [popup.at]);
-  return html`<ul class="completion list" role="listbox" aria-label="Suggestions" id=${id} ref=${list}>${popup.items.map((item, at) => html`
-    <li key=${item.label + at} id=${`${id}-${at}`} role="option" aria-selected=${at === popup.at} class=${at === popup.at ? 'here' : ''} title=${item.help || undefined}
+  return html`<ul class="completion list" role="listbox" aria-label="Suggestions" id="completion" tabindex="0" ref=${list}>${popup.items.map((item, at) => html`
+    <li key=${item.label + at} id=${`completion-${at}`} role="option" aria-selected=${at === popup.at} class=${at === popup.at ? 'here' : ''}
       onPointerDown=${(event) => event.preventDefault()} onClick=${() => choose(item)}>
-      <span class="what"><b>${item.label}</b>${item.hint ? html` <span class="dim" dir="auto">${item.hint}</span>` : null}</span>
-      <span class="detail" dir="auto">${item.help}</span></li>`)}</ul>`;
+      <span class="what"><b>${item.label}</b>${item.hint && html` <span class="dim">${item.hint}</span>`}</span>
+      <span class="detail">${item.help}</span></li>`)}</ul>`;
 }
 
 // Returns an image that the server takes: of a known type and not too large.
 async function readImage(file) {
-  let blob = file;
-  if (!IMAGE_TYPES.includes(file.type) || file.size > MOST_BYTES * 0.95) blob = await shrink(file);
-  const data = await new Promise((resolve, reject) => {
+  const isFit = IMAGE_TYPES.includes(file.type) && file.size <= MOST_BYTES;
+  const blob = isFit ? file : await shrink(file);
+  const url = await new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(',') + 1));
+    reader.onload = () => resolve(reader.result);
     reader.onerror = reject;
     reader.readAsDataURL(blob);
   });
-  const name = blob === file ? file.name || 'image.png' : `${(file.name || 'image').replace(/\.\w+$/, '')}.jpg`;
-  return { name, data, media_type: blob.type, url: URL.createObjectURL(blob) };
+  const name = file.name || 'image.png';
+  return { id: randomId(), name: isFit ? name : `${name.replace(/\.\w+$/, '')}.jpg`, data: url.slice(url.indexOf(',') + 1), media_type: blob.type, url };
 }
 
 async function shrink(file) {
   const bitmap = await createImageBitmap(file);
   for (let side = LONG_SIDE; ; side /= 1.5) {
     const scale = Math.min(1, side / Math.max(bitmap.width, bitmap.height));
-    const canvas = document.createElement('canvas');
-    canvas.width = Math.round(bitmap.width * scale);
-    canvas.height = Math.round(bitmap.height * scale);
+    const canvas = new OffscreenCanvas(bitmap.width * scale, bitmap.height * scale);
     canvas.getContext('2d').drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-    const blob = await new Promise((resolve) => canvas.toBlob(resolve, 'image/jpeg', 0.85));
-    if (blob.size < MOST_BYTES * 0.95) return blob;
+    const blob = await canvas.convertToBlob({ type: 'image/jpeg', quality: 0.85 });
+    if (blob.size <= MOST_BYTES) return blob;
   }
 }

@@ -2,33 +2,31 @@
 
 import { Emitter, load, randomId, save } from './base.js';
 
-export const BASE = new URL('..', import.meta.url);
+const BASE = new URL('..', import.meta.url);
 const TOKEN = `token:${BASE.pathname}`;
 const SILENCE_MS = 30_000;
 
+// Tells of a new `token`; `reason` is why there is none any more.
 export const access = new Emitter();
 let run = '';
 
 export class Failure extends Error {
-  constructor(error, { hint = '', kind = '', status = 0 } = {}) {
+  constructor(error, { hint = '', status = 0 } = {}) {
     super(error);
-    Object.assign(this, { hint, kind, status });
+    Object.assign(this, { hint, status });
   }
 
   get isOffline() {
     return this.status === 0;
   }
-
-  describe() {
-    return [this.message, this.hint].filter(Boolean).join(' ');
-  }
 }
 
-export const describe = (error) => (error instanceof Failure ? error.describe() : String(error?.message ?? error));
+export const describe = ({ message, hint }) => [message, hint].filter(Boolean).join(' ');
 export const getToken = () => load(TOKEN);
 
-export function setToken(token) {
+export function setToken(token, reason = '') {
   save(TOKEN, token);
+  access.reason = reason;
   access.emit('token', token);
 }
 
@@ -60,8 +58,9 @@ async function open(method, path, { body, query, signal, isPublic, headers } = {
   if (response.ok) return response;
   const problem = await response.json().catch(() => ({}));
   // Another tab may have paired again meanwhile.
-  if (response.status === 401 && !isPublic && token === getToken()) setToken('');
-  throw new Failure(problem.error ?? `The server answered with ${response.status}.`, { ...problem, status: response.status });
+  const failure = new Failure(problem.error ?? `The server answered with ${response.status}.`, { ...problem, status: response.status });
+  if (response.status === 401 && !isPublic && token && token === getToken()) setToken('', describe(failure));
+  throw failure;
 }
 
 export async function ask(method, path, options) {
@@ -113,8 +112,8 @@ export async function* readEvents(path, query, signal) {
       rest += value;
       let start = 0;
       for (let end; (end = rest.indexOf('\n\n', start)) >= 0; start = end + 2) {
-        const event = parseEvent(rest.slice(start, end));
-        if (event) yield event;
+        const [, name, data] = /^event: *(.*)\ndata: *(.*)/m.exec(rest.slice(start, end)) ?? [];
+        if (name) yield [name, JSON.parse(data)];
       }
       rest = rest.slice(start);
     }
@@ -125,13 +124,3 @@ export async function* readEvents(path, query, signal) {
   }
 }
 
-function parseEvent(text) {
-  let name = 'message';
-  const data = [];
-  for (const line of text.split('\n')) {
-    if (line.startsWith('event:')) name = line.slice(6).trim();
-    else if (line.startsWith('data:')) data.push(line.slice(5));
-  }
-  if (name === 'message' && !data.length) return null;
-  return [name, data.length ? JSON.parse(data.join('\n')) : null];
-}

@@ -1,20 +1,18 @@
 // Dialogs, lists to choose from, and toasts.
 
-import { Emitter, html, randomId, useEffect, useEvents, useLayoutEffect, useRef, useState } from './base.js';
+import { Emitter, html, randomId, useEffect, useEvents, useLayoutEffect, useLoaded, useRef, useState } from './base.js';
 import { describe } from './connection.js';
 
 const ui = new Emitter();
 let dialogs = [];
 let toasts = [];
 
-// --- toasts ---
-
-export function toast(text, level = 'info', ms = 6000) {
+export function toast(text, level = 'info') {
   if (!text) return;
   const id = randomId();
   toasts = [...toasts.filter((one) => one.text !== text).slice(-2), { id, text, level }];
   ui.emit('toasts');
-  setTimeout(() => dropToast(id), level === 'error' ? ms * 2 : ms);
+  setTimeout(() => dropToast(id), level === 'error' ? 12_000 : 6000);
 }
 
 export const toastError = (error) => toast(describe(error), 'error');
@@ -33,11 +31,9 @@ export function Toasts() {
     if (toasts.length) node.current.showPopover?.();
   }, [toasts]);
   return html`<div class="toasts" ref=${node} popover="manual" role="status" aria-live="polite" aria-label="Messages">${toasts.map(({ id, text, level }) => html`
-    <div key=${id} class="toast" data-level=${level}><span dir="auto">${text}</span>
+    <div key=${id} class="toast" data-level=${level}><span>${text}</span>
       <button aria-label="Dismiss" onClick=${() => dropToast(id)}>✕</button></div>`)}</div>`;
 }
-
-// --- dialogs ---
 
 export function openDialog(Kind, props = {}) {
   return new Promise((resolve) => {
@@ -78,41 +74,37 @@ export function Dialog({ title, close, children, actions, size = '', role, onKey
     <div class="dialog-box">
       <header><h2 id=${id}>${title}</h2><button class="icon" aria-label="Close" onClick=${() => close()}>✕</button></header>
       <div class="dialog-body">${children}</div>
-      ${actions ? html`<footer>${actions}</footer>` : null}
+      ${actions && html`<footer>${actions}</footer>`}
     </div>
   </dialog>`;
 }
 
-function Confirmation({ title, text, verb, isDangerous, close }) {
-  return html`<${Dialog} title=${title} close=${close} size="narrow" role="alertdialog" actions=${html`
-      <button data-focus onClick=${() => close(false)}>Cancel</button>
-      <button class=${isDangerous ? 'danger' : 'primary'} onClick=${() => close(true)}>${verb}</button>`}>
-    <p>${text}</p><//>`;
-}
-
-export const confirm = (title, text, verb, isDangerous = true) => openDialog(Confirmation, { title, text, verb, isDangerous });
-
-function Question({ title, label, value, verb, close, isOptional }) {
-  const [text, setText] = useState(value);
+function Question({ title, text, label, value: given = '', verb, close }) {
+  const [value, setValue] = useState(given);
   const submit = (event) => {
     event.preventDefault();
-    if (text.trim() || isOptional) close(text.trim());
+    if (!label) close(true);
+    else if (value.trim()) close(value.trim());
   };
-  return html`<${Dialog} title=${title} close=${close} size="narrow"><form onSubmit=${submit} class="stack">
-    <label>${label}<input data-focus value=${text} dir="auto" onInput=${(event) => setText(event.target.value)} /></label>
-    <div class="buttons"><button onClick=${() => close()}>Cancel</button><button class="primary">${verb}</button></div>
+  return html`<${Dialog} title=${title} close=${close} size="narrow" role=${label ? undefined : 'alertdialog'}><form onSubmit=${submit} class="stack">
+    ${label ? html`<label>${label}<input data-focus value=${value} onInput=${(event) => setValue(event.target.value)} /></label>` : html`<p>${text}</p>`}
+    <div class="buttons"><button data-focus onClick=${() => close()}>Cancel</button><button class=${label ? 'primary' : 'danger'}>${verb}</button></div>
   </form><//>`;
 }
 
-export const askText = (title, label, value = '', verb = 'Save', isOptional = false) => openDialog(Question, { title, label, value, verb, isOptional });
+export const confirm = (title, text, verb) => openDialog(Question, { title, text, verb });
+export const askText = (title, label, value = '', verb = 'Save') => openDialog(Question, { title, label, value, verb });
 
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 export const Waiting = ({ error }) => (error ? html`<p class="empty bad" role="alert">${describe(error)}</p>` : html`<p class="empty" role="status">Loading…</p>`);
 
-// A list with a filter. Items are {label, detail, hint, value, isCurrent}; `keys` are more actions: {F5: [label, run(item)]}.
-export function Picker({ title, items, close, placeholder = 'Type to filter', own, keys = {}, empty = 'Nothing here.', children, isFiltered = true }) {
+// A list with a filter. Items are {label, detail, hint, value, isCurrent}, or a function that loads them.
+function Picker({ title, items: given, close, placeholder = 'Type to filter', own, empty = 'Nothing here.', isFiltered = true }) {
+  const [loaded, error] = useLoaded(async () => (Array.isArray(given) ? [] : given()), []);
+  const items = Array.isArray(given) ? given : loaded;
   const [words, setWords] = useState('');
-  const [at, setAt] = useState(() => Math.max((items ?? []).findIndex((item) => item.isCurrent), 0));
+  const [chosen, setAt] = useState(-1);
+  const at = chosen >= 0 ? chosen : Math.max((items ?? []).findIndex((item) => item.isCurrent), 0);
   const [id] = useState(randomId);
   const list = useRef(null);
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
@@ -121,31 +113,28 @@ export function Picker({ title, items, close, placeholder = 'Type to filter', ow
   const here = Math.min(at, found.length - 1);
   useEffect(() => list.current?.querySelector('[aria-selected=true]')?.scrollIntoView({ block: 'nearest' }), [here, words]);
   const onKeyDown = (event) => {
-    const move = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[event.key];
-    if (move) setAt(Math.max(0, Math.min(here + move, found.length - 1)));
-    else if (event.key === 'Enter' && found[here]) close(found[here].value);
-    else if (keys[event.key] && found[here]) keys[event.key][1](found[here].value, close);
+    const move = { ArrowDown: here + 1, ArrowUp: here - 1 + found.length }[event.key];
+    if (event.target.closest('button') || !found.length) return;
+    if (move !== undefined) setAt(move % found.length);
+    else if (event.key === 'Enter') close(found[here].value);
     else return;
     event.preventDefault();
   };
-  const hints = Object.entries(keys);
-  return html`<${Dialog} title=${title} close=${close} onKeyDown=${onKeyDown} actions=${hints.length ? html`<div class="buttons">${
-      hints.map(([key, [label, run]]) => html`<button onClick=${() => found[here] && run(found[here].value, close)}>${label} <kbd>${key}</kbd></button>`)}</div>` : null}>
-    ${children}
-    <input type=${isFiltered ? 'search' : 'text'} class=${isFiltered ? 'filter' : 'unseen'} data-focus role="combobox" aria-expanded="true" aria-autocomplete="list" aria-controls=${id} aria-label=${isFiltered ? placeholder : title}
-      aria-activedescendant=${found.length ? `${id}-${here}` : undefined} placeholder=${placeholder} value=${words} readonly=${!isFiltered} dir="auto"
-      onInput=${(event) => { setWords(event.target.value); setAt(0); }} />
-    <ul class="list" role="listbox" aria-label=${title} id=${id} ref=${list}>${found.slice(0, 300).map((item, number) => html`
+  const active = found.length ? `${id}-${here}` : undefined;
+  return html`<${Dialog} title=${title} close=${close} onKeyDown=${onKeyDown}>
+    ${isFiltered && html`<input type="search" class="filter" data-focus role="combobox" aria-expanded="true" aria-autocomplete="list" aria-controls=${id} aria-label=${placeholder}
+      aria-activedescendant=${active} placeholder=${placeholder} value=${words} onInput=${(event) => { setWords(event.target.value); setAt(0); }} />`}
+    <ul class="list" role="listbox" aria-label=${title} id=${id} ref=${list} ...${isFiltered ? {} : { tabindex: 0, 'data-focus': true, 'aria-activedescendant': active }}>${found.slice(0, 300).map((item, number) => html`
       <li key=${item.label + number} id=${`${id}-${number}`} role="option" aria-selected=${number === here} class=${number === here ? 'here' : ''} onClick=${() => close(item.value)} onPointerMove=${() => number !== here && setAt(number)}>
-        <span class="what"><b>${item.label}</b>${item.isCurrent ? html` <span class="tag">current</span>` : null}${item.detail ? html`<span class="detail" dir="auto">${item.detail}</span>` : null}</span>
-        ${item.hint ? html`<span class="status">${item.hint}</span>` : null}</li>`)}</ul>
-    ${items === undefined ? html`<${Waiting} />` : !found.length ? html`<${Empty}>${empty}<//>` : null}
+        <span class="what"><b>${item.label}</b>${item.isCurrent && html` <small class="accent">current</small>`}${item.detail && html`<span class="detail">${item.detail}</span>`}</span>
+        ${item.hint && html`<span class="status">${item.hint}</span>`}</li>`)}</ul>
+    ${!items ? html`<${Waiting} error=${error} />` : !found.length ? html`<${Empty}>${empty}<//>` : null}
   <//>`;
 }
 
 export const pick = (title, items, more = {}) => openDialog(Picker, { title, items, ...more });
 
-// Buttons that open a list of actions, such as those of a session: [label, run, isDangerous].
+// Actions are [label, run, hint].
 export async function pickAction(title, actions) {
   const chosen = await pick(title, actions.map(([label, run, hint]) => ({ label, hint, value: run })), { isFiltered: false });
   if (chosen) await chosen();

@@ -1,6 +1,6 @@
 // The page: which part of it the address names, and the screen of a session.
 
-import { html, load, render, save, useEffect, useEvents, useMedia, useMemo, useRef, useState } from './base.js';
+import { Facts, html, linkTo, load, plural, render, save, useEffect, useEvents, useLoaded, useMedia, useMemo, useRef, useState } from './base.js';
 import { access, describe, get, getToken, setToken } from './connection.js';
 import { handleKey, openSettings, runLine } from './commands.js';
 import { Composer } from './composer.js';
@@ -14,6 +14,7 @@ import { Announcer, Transcript } from './transcript.js';
 
 const RIGHTS = ['view', 'prompt', 'approve'];
 const LONG_TURN_S = 10;
+const WIDE = '(min-width: 1200px)';
 
 function readRoute() {
   let hash = location.hash.slice(1);
@@ -28,17 +29,15 @@ function readRoute() {
   return { name: 'list' };
 }
 
-function Lazy({ module, name, ...props }) {
-  const [Kind, setKind] = useState(null);
-  useEffect(() => { import(module).then((found) => setKind(() => found[name])); }, [module, name]);
-  return Kind ? html`<${Kind} ...${props} />` : html`<main class="splash" aria-label="Odin Code"><p>Odin Code</p></main>`;
+function Shared(props) {
+  const [found] = useLoaded(() => import('./shared.js'), []);
+  return found ? html`<${found.Shared} ...${props} />` : null;
 }
 
 function Page() {
   const [route, setRoute] = useState(readRoute);
   const [token, updateToken] = useState(getToken);
   const [me, setMe] = useState(() => ({ name: '', right: load('right', '') }));
-  const current = useRef(null);
 
   useEffect(() => {
     const update = () => { closeDialogs(); setRoute(readRoute()); };
@@ -61,24 +60,21 @@ function Page() {
     openSettings: () => openSettings(app),
     forget: () => setToken(''),
   }), [me]);
-  current.current = app;
 
   let shown;
-  if (route.name === 'share') shown = html`<${Lazy} module="./shared.js" name="Shared" key=${route.id} id=${route.id} secret=${route.secret} />`;
+  if (route.name === 'share') shown = html`<${Shared} key=${route.id + route.secret} id=${route.id} secret=${route.secret} />`;
   else if (route.name === 'pair' || !token) shown = html`<${Pairing} code=${route.code ?? ''} />`;
   else if (route.name === 'session') shown = html`<${SessionScreen} key=${`${route.id}/${route.agent}`} app=${app} id=${route.id} agent=${route.agent} />`;
   else shown = html`<${SessionList} app=${app} />`;
   return html`${shown}<${Dialogs} /><${Toasts} />`;
 }
 
-// --- the screen of a session ---
-
 function SessionScreen({ app, id, agent }) {
   const session = useMemo(() => new Session(id, agent), [id, agent]);
   useEvents(session, 'state', 'link', 'mode');
-  const isDocked = useMedia('(min-width: 1200px)');
-  const [hasDrawer, setDrawer] = useState(false);
-  const [hasPanel, setPanel] = useState(() => load('panel', 'on') === 'on');
+  const isDocked = useMedia(WIDE);
+  const [panels, setPanels] = useState({ docked: load('panel') !== 'off' });
+  const hasPanel = Boolean(panels[isDocked ? 'docked' : 'drawer']);
   const transcript = useRef(null);
   const composer = useRef(null);
   useEffect(() => { session.open(); return () => session.close(); }, [session]);
@@ -99,11 +95,14 @@ function SessionScreen({ app, id, agent }) {
         return false;
       }
     },
-    go: (to, toAgent = '') => { location.hash = `#/s/${to}${toAgent ? `/${encodeURIComponent(toAgent)}` : ''}`; },
+    go: (...to) => { location.hash = linkTo(...to); },
     run: (line) => runLine(screen, line),
     togglePanel() {
-      if (!matchMedia('(min-width: 1200px)').matches) return setDrawer((is) => !is);
-      return setPanel((is) => { save('panel', is ? 'off' : 'on'); return !is; });
+      const place = matchMedia(WIDE).matches ? 'docked' : 'drawer';
+      setPanels((all) => {
+        if (place === 'docked') save('panel', all.docked ? 'off' : '');
+        return { ...all, [place]: !all[place] };
+      });
     },
     stop: () => session.submit({ type: 'Interrupt', agent }).then(({ done }) => !done && toast('Nothing is running.'), toastError),
     write: () => composer.current?.focus(),
@@ -117,8 +116,6 @@ function SessionScreen({ app, id, agent }) {
     return () => removeEventListener('keydown', onKey);
   }, [screen]);
   useNotifications(session);
-  useTitle(session);
-  useAnswersElsewhere(session);
 
   const { state } = session;
   if (session.problem) {
@@ -126,23 +123,22 @@ function SessionScreen({ app, id, agent }) {
       <p role="alert">${describe(session.problem)}</p><p class="buttons"><button onClick=${() => location.reload()}>Try again</button><a class="button" href="#/">All sessions</a></p></main>`;
   }
   const asked = state?.interactions ?? [];
-  return html`<div class="screen" data-panel=${isDocked && hasPanel ? 'docked' : ''}>
-    <${Header} screen=${screen} hasPanel=${isDocked ? hasPanel : hasDrawer} />
+  return html`<div class="screen" data-panel=${hasPanel && isDocked ? 'docked' : ''}>
+    <${Header} screen=${screen} hasPanel=${hasPanel} />
     <main class="main" aria-label="Session">
-      ${agent ? html`<div class="agent-bar"><span>Agent <b>${agent}</b></span><a href=${`#/s/${id}`}>Back to the main agent</a></div>` : null}
+      ${agent && html`<div class="agent-bar"><span>Agent <b>${agent}</b></span><a href=${linkTo(id)}>Back to the main agent</a></div>`}
       ${session.blocks.length || !state ? html`<${Transcript} session=${session} controls=${transcript} onEdit=${(block) => screen.run(`/fork ${block.key}`)} />` : html`<${Welcome} screen=${screen} />`}
       <div class="bottom">
         <${Reconnecting} session=${session} />
-        ${!isDocked || !hasPanel ? html`<${TodoPanel} todos=${state?.todos ?? []} />` : null}
-        <${ActivityLine} screen=${screen} />
-        ${state?.queue?.length ? html`<${Queue} screen=${screen} />` : null}
-        ${asked.length ? html`<${InteractionView} key=${asked[0].id} screen=${screen} ask=${asked[0]} total=${asked.length} />` : null}
+        <${TodoPanel} todos=${state?.todos ?? []} />
+        <${ActivityLine} state=${state} />
+        ${state?.queue?.length > 0 && html`<${Queue} screen=${screen} />`}
+        ${asked.length > 0 && html`<${InteractionView} key=${asked[0].id} screen=${screen} ask=${asked[0]} total=${asked.length} />`}
         ${!app.isKnown ? null : app.can('prompt') ? html`<${Composer} screen=${screen} controls=${composer} />` : html`<p class="viewing">You can watch this session, but not write in it.</p>`}
-        <${StatusLine} screen=${screen} />
+        <${StatusLine} parts=${state?.status} />
       </div>
     </main>
-    ${isDocked && hasPanel ? html`<${SidePanel} screen=${screen} />` : null}
-    ${!isDocked && hasDrawer ? html`<${Drawer} screen=${screen} close=${() => setDrawer(false)} />` : null}
+    ${hasPanel && html`<${isDocked ? SidePanel : Drawer} screen=${screen} close=${screen.togglePanel} />`}
     <${Announcer} session=${session} />
   </div>`;
 }
@@ -153,8 +149,8 @@ function Header({ screen, hasPanel }) {
   return html`<header class="bar">
     <a class="icon" href="#/" aria-label="All sessions">‹</a>
     <h1 title=${state?.cwd ?? ''}>${state ? state.title || 'New session' : ''}</h1>
-    ${agents ? html`<button class="chip" onClick=${() => screen.run('/agents')}>${agents} ${agents === 1 ? 'agent' : 'agents'}</button>` : null}
-    ${screen.can('prompt') ? html`<button class="icon" aria-label="New session in this folder" onClick=${() => screen.run('/new')}>+</button>` : null}
+    ${agents > 0 && html`<button class="chip" onClick=${() => screen.run('/agents')}>${plural(agents, 'agent')}</button>`}
+    ${screen.can('prompt') && html`<button class="icon" aria-label="New session in this folder" onClick=${() => screen.run('/new')}>+</button>`}
     <button class="icon" aria-label="Menu" onClick=${() => screen.run('/menu')}>⋯</button>
     <button class="icon" aria-label="Side panel" aria-expanded=${hasPanel} onClick=${screen.togglePanel}>☰</button>
   </header>`;
@@ -165,13 +161,11 @@ function Welcome({ screen }) {
   const branch = state.branch ? ` (${state.branch})` : '';
   return html`<div class="transcript-area"><div class="welcome" role="region" aria-label="Conversation">
     <p class="name"><b>Odin</b> <span class="dim">${state.version}</span></p>
-    <dl><dt>model</dt><dd>${state.model}</dd><dt>directory</dt><dd>${state.cwd}${branch}</dd><dt>sandbox</dt><dd>${state.sandbox || 'none'}</dd></dl>
-    ${state.model?.startsWith('offline/') ? html`<p class="warn">No model connected. Choose one with /model.</p>` : null}
+    <${Facts} rows=${[['model', state.model], ['directory', `${state.cwd}${branch}`], ['sandbox', state.sandbox || 'none']]} />
     <ul><li>Describe a task. @ mentions a file, ! runs a command.</li><li>/ lists commands, ? the keys. /init writes AGENTS.md.</li></ul>
   </div></div>`;
 }
 
-// A word about the connection, but only when it takes longer than a moment.
 function Reconnecting({ session }) {
   useEvents(session, 'link');
   const [isLong, setLong] = useState(false);
@@ -185,27 +179,14 @@ function Reconnecting({ session }) {
   return html`<div class="reconnecting" role="status">${isLost && isLong ? (session.state ? 'Reconnecting…' : 'Connecting…') : ''}</div>`;
 }
 
-// --- beyond the page ---
-
-function useTitle(session) {
-  useEffect(() => {
-    const update = () => {
-      const state = session.state ?? {};
-      const mark = state.interactions?.length ? '? ' : state.is_working ? '✳ ' : '';
-      document.title = `${mark}${state.title || 'Odin Code'}`;
-    };
-    return session.on('state', update);
-  }, [session]);
-}
-
 function useNotifications(session) {
   useEffect(() => {
     let working = null;
-    let asked = '';
+    let open = [];
     const notify = (title, body) => {
       if (!document.hidden || load('notify') !== 'on' || globalThis.Notification?.permission !== 'granted') return;
       try {
-        const note = new Notification(title, { body: body.slice(0, 200), tag: session.id, icon: new URL('icon-512.png', import.meta.url).href });
+        const note = new Notification(title, { body: body.slice(0, 200), tag: session.id });
         note.onclick = () => { focus(); note.close(); };
       } catch {
         // Some phones only show the notifications of a service worker.
@@ -213,30 +194,17 @@ function useNotifications(session) {
     };
     return session.on('state', () => {
       const { state } = session;
-      const [ask] = state.interactions ?? [];
-      if (ask && ask.id !== asked) notify('Odin needs you', ask.title);
-      asked = ask?.id ?? '';
+      const { interactions, answered } = state;
+      document.title = `${interactions.length ? '? ' : state.is_working ? '✳ ' : ''}${state.title || 'Odin Code'}`;
+      if (interactions[0] && interactions[0].id !== open[0]) notify('Odin needs you', interactions[0].title);
+      const now = interactions.map(({ id }) => id);
+      if (answered && open.includes(answered.id) && !now.includes(answered.id) && !session.answered.has(answered.id)) toast(answered.text);
+      open = now;
       if (state.is_working) working ??= Date.now();
       else if (working !== null) {
         if (document.hidden || Date.now() - working > LONG_TURN_S * 1000) notify('Odin is done', state.title || '');
         working = null;
       }
-    });
-  }, [session]);
-}
-
-function useAnswersElsewhere(session) {
-  useEffect(() => {
-    let open = new Map();
-    return session.on('state', () => {
-      const { interactions = [], answered } = session.state;
-      const now = new Map(interactions.map((one) => [one.id, one]));
-      for (const id of open.keys()) {
-        if (now.has(id) || session.answered.has(id)) continue;
-        if (answered?.id === id) toast(answered.text);
-        else if (answered === undefined) toast('This was answered elsewhere, or withdrawn.');
-      }
-      open = now;
     });
   }, [session]);
 }

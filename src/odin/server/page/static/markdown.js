@@ -1,6 +1,7 @@
 // Markdown as vnodes. What has been parsed stays parsed: while an answer grows, only its tail is parsed again.
 
 import { Component, html, useState } from './base.js';
+import { colorLines } from './diff.js';
 import { FENCE, parseBlocks, parseInline } from './parser.js';
 
 const PIECE = 8_000; // characters that are parsed at once
@@ -63,17 +64,12 @@ export class Markdown {
     }
   }
 
-  // Finishes what of a piece cannot change: all but the last block, or what is whole of a block longer than the piece.
+  // Finishes what of a piece cannot change: all but the last block, or the lines of a block that is longer than the piece.
   #finish(rest, blocks) {
-    const sure = blocks.slice(0, -1);
-    const last = blocks.at(-1);
-    if (!sure.length && last.items?.length > 1) {
-      const items = last.items.slice(0, -1);
-      sure.push({ ...last, items, size: items.reduce((sum, item) => sum + item.size, 0) });
-    } else if (!sure.length) {
-      const room = last.type === 'table' ? PIECE * 20 : PIECE;
-      const cut = rest.lastIndexOf('\n', room - 1) + 1 || room;
-      sure.push(...parseBlocks(rest.slice(0, cut)));
+    let sure = blocks.slice(0, -1);
+    if (!sure.length) {
+      const room = blocks[0].type === 'table' ? PIECE * 20 : PIECE;
+      sure = parseBlocks(rest.slice(0, rest.lastIndexOf('\n', room - 1) + 1 || room));
     }
     this.done.push(...sure);
     for (const { size } of sure) this.#at += size;
@@ -88,26 +84,19 @@ function findFenceEnd(text, fence) {
   return { text: Math.max(found.index - 1, fence[0].length), next: found.index + found[0].length };
 }
 
-export function MarkdownText({ text, live = false, parsed }) {
-  const [own] = useState(() => parsed ?? new Markdown());
+export function MarkdownText({ text, live = false }) {
+  const [markdown] = useState(() => new Markdown());
   const [, again] = useState(0);
-  const markdown = parsed ?? own;
   if (!markdown.update(text, live)) setTimeout(() => again(text.length), 60);
+  // The same vnode again costs nothing.
   const groups = [];
   for (let at = 0; at < markdown.done.length; at += GROUP) {
-    groups.push(html`<${Finished} key=${at} blocks=${markdown.done.slice(at, at + GROUP)} />`);
+    const blocks = markdown.done.slice(at, at + GROUP);
+    const node = blocks[0].group ?? html`<div class="group" key=${at}>${blocks.map((block) => (block.node ??= renderBlock(block)))}</div>`;
+    if (blocks.length === GROUP) blocks[0].group = node;
+    groups.push(node);
   }
   return html`<div class=${groups.length > 2 ? 'markdown long' : 'markdown'} dir="auto">${groups}<div class="group" key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}</div></div>`;
-}
-
-class Finished extends Component {
-  shouldComponentUpdate({ blocks }) {
-    return blocks.length !== this.props.blocks.length || blocks[0] !== this.props.blocks[0];
-  }
-
-  render({ blocks }) {
-    return html`<div class="group">${blocks.map(renderBlock)}</div>`;
-  }
 }
 
 function renderBlock(block) {
@@ -131,7 +120,7 @@ function renderItem({ blocks, isDone }) {
 }
 
 function renderTable({ header, align, rows }) {
-  const cell = (tag) => (text, at) => html`<${tag} dir="auto" data-align=${align[at]} scope=${tag === 'th' ? 'col' : undefined}>${renderInline(text)}<//>`;
+  const cell = (tag) => (text, at) => html`<${tag} data-align=${align[at]} scope=${tag === 'th' ? 'col' : undefined}>${renderInline(text)}<//>`;
   return html`<div class="table" role="group" aria-label="Table" tabindex="0"><table>
     <thead><tr>${header.map(cell('th'))}</tr></thead>
     <tbody>${rows.map((row) => html`<tr>${row.map(cell('td'))}</tr>`)}</tbody>
@@ -143,7 +132,7 @@ const renderInline = (text) => parseInline(text).map(renderPart);
 function renderPart(part) {
   if (typeof part === 'string') return part;
   const { type, text, href, parts } = part;
-  if (type === 'code') return html`<code dir="auto">${text}</code>`;
+  if (type === 'code') return html`<code>${text}</code>`;
   if (type === 'br') return html`<br />`;
   // Nothing is fetched from elsewhere: an image is its description.
   if (type === 'image') return html`<span class="picture">${text}</span>`;
@@ -151,8 +140,6 @@ function renderPart(part) {
   if (type !== 'link') return html`<${type}>${inner}<//>`;
   return /^(https?:|mailto:)/i.test(href) ? html`<a href=${href} target="_blank" rel="noopener noreferrer" title=${href}>${inner}</a>` : html`<span class="picture">${inner}</span>`;
 }
-
-// --- code ---
 
 const CHUNK = 4_000;
 const MOST_COLORED = 60_000;
@@ -163,7 +150,7 @@ class Chunk extends Component {
   }
 
   render({ text, lang, isColored }) {
-    return html`<span class="chunk">${isColored ? highlight(text, lang) : text}</span>`;
+    return html`<div class="chunk">${isColored ? highlight(text, lang) : text}</div>`;
   }
 }
 
@@ -188,18 +175,18 @@ function CodeBlock({ text, lang, isLive }) {
   });
   const name = lang.split(/[\s,{]/)[0];
   return html`<div class=${text.length > CHUNK * 4 ? 'code long' : 'code'}>
-    <div class="code-head"><span dir="auto">${name}</span><button class="small" onClick=${copy}>${isCopied ? 'Copied' : 'Copy'}</button></div>
+    <div class="code-head"><span>${name}</span><button class="small" onClick=${copy}>${isCopied ? 'Copied' : 'Copy'}</button></div>
     <pre tabindex="0" aria-label=${name ? `Code, ${name}` : "Code"} role="group">${[...splitCode(text)].map((part, at) => html`<${Chunk} key=${at} text=${part} lang=${name} isColored=${isColored} />`)}</pre>
   </div>`;
 }
 
-const WORDS = new Set('and as assert async await bool break case catch char class const continue def default del do elif else end enum except export extends false False final finally fn for from func function go if impl import in int interface is let match mod mut namespace new nil None not null or package pass private pub public raise return self Self static str string struct super switch then this throw trait true True try type undefined use using var void where while with yield fi done esac echo'.split(' '));
+const WORDS = new Set('and as async await break case catch class const continue def default del do elif else enum except export extends false False finally fn for from func function if impl import in interface is let match new nil None not null or pass private pub public raise return self static struct super switch then this throw true True try type use var void where while with yield fi done esac'.split(' '));
 const HASH = /^(py|python|sh|bash|zsh|shell|console|rb|ruby|ya?ml|toml|make|makefile|dockerfile|r|perl|ini|conf|elixir)$/i;
 
 // Comments, strings, numbers and common words: enough to read by, whatever the language.
 function highlight(text, lang) {
   if (/^(|text|txt|plain|output|log|markdown|md)$/i.test(lang)) return text;
-  if (/^(diff|patch)$/i.test(lang)) return text.split(/(?<=\n)/).map((line) => (/^[+-]/.test(line) ? html`<span class=${line[0] === '+' ? 'added' : 'removed'}>${line}</span>` : line));
+  if (/^(diff|patch)$/i.test(lang)) return colorLines(text);
   const comment = HASH.test(lang) ? '#[^\\n]*' : lang === 'sql' ? '--[^\\n]*' : '\\/\\/[^\\n]*|\\/\\*[^]*?\\*\\/';
   const pattern = new RegExp(`(${comment})|("(?:\\\\.|[^"\\\\\\n])*"|'(?:\\\\.|[^'\\\\\\n])*'|\`(?:\\\\.|[^\`\\\\])*\`)|\\b(\\d[\\w.]*)|([A-Za-z_]\\w*)`, 'g');
   const parts = [];
@@ -207,7 +194,7 @@ function highlight(text, lang) {
   for (const { 0: found, 1: note, 2: string, 3: number, index } of text.matchAll(pattern)) {
     const kind = note ? 'comment' : string ? 'string' : number ? 'number' : WORDS.has(found) ? 'word' : '';
     if (!kind) continue;
-    parts.push(text.slice(at, index), html`<span class=${`hl-${kind}`}>${found}</span>`);
+    parts.push(text.slice(at, index), html`<i class=${kind}>${found}</i>`);
     at = index + found.length;
   }
   return [...parts, text.slice(at)];

@@ -1,7 +1,7 @@
 // Pairing: an eight-character code from the machine of the server becomes the token of this browser.
 
 import { html, useEffect, useState } from './base.js';
-import { describe, post, setToken } from './connection.js';
+import { access, describe, post, setToken } from './connection.js';
 
 const CODE = /^#?([A-Z0-9]{4})-?([A-Z0-9]{4})$/i;
 
@@ -11,18 +11,16 @@ export function readCode(text) {
 }
 
 function nameBrowser() {
-  const agent = navigator.userAgent;
-  const browser = [['Edg', 'Edge'], ['OPR', 'Opera'], ['SamsungBrowser', 'Samsung Internet'], ['Firefox', 'Firefox'], ['FxiOS', 'Firefox'], ['CriOS', 'Chrome'],
-    ['Chrome', 'Chrome'], ['Safari', 'Safari']].find(([mark]) => agent.includes(mark))?.[1] ?? 'Browser';
-  const system = [['Android', 'Android'], ['iPhone', 'iPhone'], ['iPad', 'iPad'], ['Windows', 'Windows'], ['Mac OS', 'Mac'], ['CrOS', 'ChromeOS'],
-    ['Linux', 'Linux']].find(([mark]) => agent.includes(mark))?.[1];
-  return system ? `${browser} on ${system}` : browser;
+  const find = (...marks) => marks.find((mark) => navigator.userAgent.includes(mark)) ?? 'Browser';
+  const browser = find('Edg', 'OPR', 'SamsungBrowser', 'Firefox', 'FxiOS', 'CriOS', 'Chrome', 'Safari');
+  const names = { Edg: 'Edge', OPR: 'Opera', FxiOS: 'Firefox', CriOS: 'Chrome', CrOS: 'ChromeOS' };
+  const system = find('Android', 'iPhone', 'iPad', 'Windows', 'Mac', 'CrOS', 'Linux');
+  return `${names[browser] ?? browser} on ${names[system] ?? system}`;
 }
 
 export function Pairing({ code }) {
   const [text, setText] = useState(code);
-  const [name, setName] = useState(nameBrowser);
-  const [problem, setProblem] = useState('');
+  const [problem, setProblem] = useState(access.reason ?? '');
   const [isBusy, setBusy] = useState(Boolean(code));
 
   const pair = async (wanted) => {
@@ -33,7 +31,7 @@ export function Pairing({ code }) {
     setBusy(true);
     setProblem('');
     try {
-      const { token } = await post('pair', { code: wanted, name: name.trim() });
+      const { token } = await post('pair', { code: wanted, name: nameBrowser() });
       setToken(token);
     } catch (error) {
       setProblem(describe(error));
@@ -55,10 +53,9 @@ export function Pairing({ code }) {
       <p class="shell"><code>odin pair</code></p>
       <p>and type the code that it shows, or scan its QR code.</p>
       <form class="stack" onSubmit=${(event) => { event.preventDefault(); pair(readCode(text)); }}>
-        <label>Code<input class="code-input" name="code" autocomplete="one-time-code" autocapitalize="characters" spellcheck=${false} maxlength="9" placeholder="XXXX-XXXX"
+        <label>Code<input class="code-input" autocomplete="one-time-code" autocapitalize="characters" maxlength="9" placeholder="XXXX-XXXX"
           value=${text} disabled=${isBusy} aria-invalid=${Boolean(problem)} aria-describedby="pair-problem"
           onInput=${(event) => setText(event.target.value.toUpperCase())} /></label>
-        <label>Name of this device<input name="name" value=${name} maxlength="60" disabled=${isBusy} dir="auto" onInput=${(event) => setName(event.target.value)} /></label>
         <p id="pair-problem" class="bad" role="alert">${problem}</p>
         <button class="primary" disabled=${isBusy}>${isBusy ? 'Pairing…' : 'Pair'}</button>
       </form>

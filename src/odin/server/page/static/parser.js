@@ -9,6 +9,8 @@ const DELIMITERS = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*
 export const FENCE = /^ {0,3}(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})([^\n]*)(?:\n|$)/;
 const TASK = /^\[([ xX])\][ \t]+/;
 const isBlank = (line) => !line.trim();
+// The first line from here that is not blank, or not as `test` says.
+const skip = (lines, at, test = isBlank) => { while (at < lines.length && test(lines[at])) at++; return at; };
 
 const startsBlock = (line) => HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || FENCE.test(line) || /^ {0,3}([-*+]|1[.)]) +\S/.test(line);
 
@@ -19,10 +21,9 @@ export function parseBlocks(text) {
   let at = 0;
   while (at < lines.length) {
     const from = at;
-    while (at < lines.length && isBlank(lines[at])) at++;
+    at = skip(lines, at);
     const [block, next] = at < lines.length ? readBlock(lines, at) : [null, at];
-    at = next;
-    while (at < lines.length && isBlank(lines[at])) at++;
+    at = skip(lines, next);
     const size = lines.slice(from, at).reduce((sum, line) => sum + line.length + 1, 0) - (at >= lines.length ? 1 : 0);
     if (block) blocks.push({ ...block, size });
     else if (blocks.length) blocks.at(-1).size += size;
@@ -54,21 +55,18 @@ function readFence(lines, at) {
   const [, mark, lang] = FENCE.exec(lines[at]);
   const indent = lines[at].search(/\S/);
   const closing = new RegExp(`^ {0,3}\\${mark[0]}{${mark.length},}[ \\t]*$`);
-  let end = at + 1;
-  while (end < lines.length && !closing.test(lines[end])) end++;
+  const end = skip(lines, at + 1, (line) => !closing.test(line));
   const text = lines.slice(at + 1, end).map((line) => line.replace(new RegExp(`^ {0,${indent}}`), '')).join('\n');
   return [{ type: 'code', lang: lang.trim(), text, isFenced: true }, Math.min(end + 1, lines.length)];
 }
 
 function readIndented(lines, at) {
-  let end = at;
-  while (end < lines.length && (isBlank(lines[end]) || /^( {4}|\t)/.test(lines[end]))) end++;
+  const end = skip(lines, at, (line) => isBlank(line) || /^( {4}|\t)/.test(line));
   return [{ type: 'code', lang: '', text: lines.slice(at, end).map((line) => line.replace(/^( {4}|\t)/, '')).join('\n').trimEnd() }, end];
 }
 
 function readQuote(lines, at) {
-  let end = at;
-  while (end < lines.length && (QUOTE.test(lines[end]) || (!isBlank(lines[end]) && !startsBlock(lines[end])))) end++;
+  const end = skip(lines, at, (line) => QUOTE.test(line) || (!isBlank(line) && !startsBlock(line)));
   return [{ type: 'quote', blocks: parseBlocks(lines.slice(at, end).map((line) => line.replace(QUOTE, '')).join('\n')) }, end];
 }
 
@@ -79,30 +77,23 @@ function readList(lines, at) {
   while (end < lines.length) {
     const found = ITEM.exec(lines[end]);
     if (!found || found[2].at(-1) !== kind || RULE.test(lines[end])) break;
-    const start = end;
     const indent = found[1].length + found[2].length + Math.min(found[3]?.length ?? 1, 4);
     const inner = new RegExp(`^(?: {${indent}}|\\t)`);
     const own = [lines[end].slice(indent)];
     for (end++; end < lines.length; end++) {
       const line = lines[end];
       if (isBlank(line)) {
-        let after = end + 1;
-        while (after < lines.length && isBlank(lines[after])) after++;
+        const after = skip(lines, end);
         if (after >= lines.length || !inner.test(lines[after])) break;
       } else if (!inner.test(line) && (isBlank(lines[end - 1]) || ITEM.test(line) || startsBlock(line))) break;
       own.push(line.replace(inner, ''));
     }
-    while (end < lines.length && isBlank(lines[end])) {
-      let after = end + 1;
-      while (after < lines.length && isBlank(lines[after])) after++;
-      const next = after < lines.length && ITEM.exec(lines[after]);
-      if (!next || next[2].at(-1) !== kind) break;
-      end = after;
-    }
+    const after = skip(lines, end);
+    if (after < lines.length && ITEM.exec(lines[after])?.[2].at(-1) === kind) end = after;
     const task = TASK.exec(own[0]);
     if (task) own[0] = own[0].slice(task[0].length);
     const blocks = parseBlocks(own.join('\n'));
-    items.push({ blocks, isDone: task ? task[1] !== ' ' : null, size: lines.slice(start, end).reduce((sum, line) => sum + line.length + 1, 0) });
+    items.push({ blocks, isDone: task ? task[1] !== ' ' : null });
   }
   const start = /\d/.test(ITEM.exec(lines[at])[2]) ? parseInt(ITEM.exec(lines[at])[2], 10) : null;
   return [{ type: 'list', start, items }, end];
@@ -116,13 +107,10 @@ const splitRow = (line) => {
 function readTable(lines, at) {
   const align = splitRow(lines[at + 1]).map((cell) => (cell.endsWith(':') ? (cell.startsWith(':') ? 'center' : 'right') : undefined));
   const header = splitRow(lines[at]);
-  let end = at + 2;
-  while (end < lines.length && !isBlank(lines[end]) && !startsBlock(lines[end])) end++;
+  const end = skip(lines, at + 2, (line) => !isBlank(line) && !startsBlock(line));
   const rows = lines.slice(at + 2, end).map((line) => header.map((_, column) => splitRow(line)[column] ?? ''));
   return [{ type: 'table', header, align, rows }, end];
 }
-
-// --- within a line ---
 
 const INLINE = new RegExp([
   /\\(?<escape>[!-/:-@[-`{-~])/,
@@ -134,9 +122,9 @@ const INLINE = new RegExp([
   /(?<one>\*|(?<![\w_])_)(?![\s*_])(?<em>(?:\*\*[^*]+\*\*|[^*])*?[^\s*\\])\k<one>(?![*\w])/,
   /~~(?=\S)(?<del>[^]*?\S)~~/,
   /(?: {2,}|\\)\n(?<br>)/,
-  /&(?<entity>#\d{1,7}|#x[\da-f]{1,6}|\w{2,8});/,
+  /&(?<entity>amp|lt|gt|quot|nbsp);/,
 ].map(({ source }) => source).join('|'), 'gi');
-const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', ndash: '–', mdash: '—', hellip: '…', rarr: '→', larr: '←', times: '×', copy: '©' };
+const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', nbsp: '\u00a0' };
 
 // Returns text and nodes: {type, text} or {type, parts}.
 export function parseInline(text) {
@@ -144,14 +132,14 @@ export function parseInline(text) {
   let at = 0;
   for (const { 0: found, index, groups } of text.matchAll(INLINE)) {
     if (index > at) parts.push(text.slice(at, index));
-    parts.push(readInline(found, groups));
+    parts.push(readInline(groups));
     at = index + found.length;
   }
   if (at < text.length) parts.push(text.slice(at));
   return parts;
 }
 
-function readInline(found, { escape, code, image, label, href, auto, url, strong, em, del, br, entity }) {
+function readInline({ escape, code, image, label, href, auto, url, strong, em, del, br, entity }) {
   if (escape) return escape;
   if (code !== undefined) return { type: 'code', text: code.replace(/\n/g, ' ').replace(/^ (.*\S.*) $/, '$1') };
   if (href !== undefined) return image ? { type: 'image', text: label || href } : { type: 'link', href, parts: parseInline(label) };
@@ -160,6 +148,5 @@ function readInline(found, { escape, code, image, label, href, auto, url, strong
   if (em !== undefined) return { type: 'em', parts: parseInline(em) };
   if (del !== undefined) return { type: 'del', parts: parseInline(del) };
   if (br !== undefined) return { type: 'br' };
-  const number = entity[0] === '#' ? (entity[1].toLowerCase() === 'x' ? parseInt(entity.slice(2), 16) : Number(entity.slice(1))) : 0;
-  return number > 0 && number <= 0x10ffff ? String.fromCodePoint(number) : ENTITIES[entity] ?? found;
+  return ENTITIES[entity.toLowerCase()];
 }

@@ -1,4 +1,4 @@
-// The store of one shown transcript: the loaded window of blocks and the state, as the server sends them.
+// The store of one transcript: the loaded blocks and the state, as the server sends them.
 //
 // Changes are applied at once and told once per animation frame: `state`, `blocks` (blocks came or went), `block:KEY`.
 
@@ -7,7 +7,6 @@ import { Failure, get, readEvents, submit } from './connection.js';
 
 const PAUSES_MS = [200, 1000, 2000, 4000, 8000];
 const CLOSED_MS = 3000;
-const FOLDED = ['reasoning', 'summary', 'agent', 'process', 'command'];
 const TURN_OPS = ['Interrupt', 'SetMode', 'MoveToBackground'];
 
 export class Session extends Emitter {
@@ -17,7 +16,6 @@ export class Session extends Emitter {
   link = 'connecting'; // then live, reconnecting, closed
   problem = null;
   folds = new Map();
-  texts = new Map(); // parsed Markdown by key, kept while a block is off the screen
   answered = new Set();
   #places = new Map();
   #touched = new Set();
@@ -30,6 +28,14 @@ export class Session extends Emitter {
     super();
     this.id = id;
     this.agent = agent;
+  }
+
+  // A session that stays as it is, with everything at hand.
+  static ofCopy(blocks) {
+    const session = new Session('');
+    Object.assign(session, { blocks, isShared: true });
+    session.#index();
+    return session;
   }
 
   get path() {
@@ -57,10 +63,9 @@ export class Session extends Emitter {
 
   close() {
     this.#aborter.abort();
+    this.#wake();
     cancelAnimationFrame(this.#frame);
   }
-
-  // --- the stream ---
 
   async #follow() {
     const { signal } = this.#aborter;
@@ -94,11 +99,10 @@ export class Session extends Emitter {
     return new Promise((done) => {
       const timer = setTimeout(done, ms);
       this.#wake = () => {
+        if (document.hidden && !this.#aborter.signal.aborted) return;
         clearTimeout(timer);
-        if (document.visibilityState === 'visible') done();
-        else setTimeout(done, ms);
+        done();
       };
-      this.#aborter.signal.addEventListener('abort', done);
     });
   }
 
@@ -171,12 +175,12 @@ export class Session extends Emitter {
     this.emit('flush');
   }
 
-  // Loads the blocks before those that are loaded; false if there are none.
-  loadEarlier() {
-    if (this.first <= 0) return Promise.resolve(false);
-    this.#loading ??= get(`${this.path}/blocks`, { agent: this.agent, end: this.first, limit: 200 })
+  // Loads the blocks before those that are loaded, and calls `prepare` before they are there; false if it cannot.
+  loadEarlier(prepare = () => {}, limit = 400) {
+    this.#loading ??= get(`${this.path}/blocks`, { agent: this.agent, end: this.first, limit })
       .then(({ first, blocks }) => {
         if (first + blocks.length !== this.first) return false;
+        prepare();
         this.blocks = [...blocks, ...this.blocks];
         this.first = first;
         this.#index();
@@ -187,10 +191,17 @@ export class Session extends Emitter {
     return this.#loading;
   }
 
-  // --- acting ---
+  // Keeps the newest blocks.
+  forgetEarlier(count) {
+    const gone = this.blocks.length - count;
+    this.blocks = this.blocks.slice(gone);
+    this.first += gone;
+    this.#index();
+    this.emit('blocks');
+  }
 
-  submit(op, { turn } = {}) {
-    return submit(this.id, op, turn ?? (TURN_OPS.includes(op.type) ? this.state?.turn ?? '' : ''));
+  submit(op) {
+    return submit(this.id, op, TURN_OPS.includes(op.type) ? this.state?.turn : '');
   }
 
   answer(answer) {
@@ -201,10 +212,8 @@ export class Session extends Emitter {
     });
   }
 
-  // --- what stays in this browser ---
-
   isFolded(block) {
-    return this.folds.get(block.key) ?? block.is_folded ?? FOLDED.includes(block.kind);
+    return this.folds.get(block.key) ?? block.is_folded;
   }
 
   fold(key, isFolded) {

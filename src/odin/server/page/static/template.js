@@ -1,10 +1,10 @@
-// html`…`: templates that become vnodes. A template is parsed once and filled in each time.
+// html`…`: templates that become vnodes. Each is parsed once.
 
 import { h } from './vendor/preact.js';
 
 const PARTS = /<\/[^>]*>|<(\0\d+\0|[\w-]+)((?:\s+(?:\.\.\.\0\d+\0|[\w:-]+(?:=(?:"[^"]*"|\0\d+\0|[^\s">]+))?))*)\s*(\/?)>|[^<]+/g;
 const ATTRIBUTES = /\.\.\.\0(\d+)\0|([\w:-]+)(?:=(?:"([^"]*)"|([^\s">]+)))?/g;
-const FOREIGN = new Set(['p', 'b', 'h1', 'h2', 'pre', 'dt', 'dd', 'li', 'th', 'td', 'textarea', 'blockquote']);
+const FOREIGN = new Set('p b input h1 h2 pre dt dd li th td span code legend textarea blockquote'.split(' '));
 const parsed = new WeakMap();
 
 export function html(strings, ...values) {

@@ -9,10 +9,10 @@ from odin.core.event import Envelope, PermissionModeChanged, RoleChanged, Sessio
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import format_permission_mode
 from odin.ui.slash_commands.actions import BYPASS
+from odin.ui.status_parts import MODE_WORDS
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.palette import make_palette
-from odin.ui.tui.panels.status import MODE_WORDS
 
 
 class PromptTarget:

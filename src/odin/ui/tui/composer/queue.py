@@ -13,13 +13,13 @@ from odin.core.event import Envelope, TurnEnded
 from odin.core.event_values import Delivery, Mode
 from odin.core.format import pluralize
 from odin.core.op import ChangePrompt, DropPrompt
+from odin.ui.status_parts import MODE_WORDS
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.draft import join_drafts, make_draft
 from odin.ui.tui.composer.submit_queue import QueuedPrompts, SubmitQueue
 from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.palette import get_theme
-from odin.ui.tui.panels.status import MODE_WORDS
 from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.timers import call_after
 

@@ -15,7 +15,14 @@ from odin.core.errors import UsageError
 from odin.core.format import pluralize
 from odin.core.interaction import Choice, FormField, Interaction
 from odin.core.op import Answer, Interrupt
-from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline, list_offered_rules, summarize_change
+from odin.ui.permission_text import (
+    ArgumentForm,
+    InvalidJson,
+    format_headline,
+    list_offered_rules,
+    replace_arguments,
+    summarize_change,
+)
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.dialog import RequestDialog, SubmitAnswer
 from odin.ui.tui.dialogs.form_page import AnswersDraft
@@ -32,7 +39,6 @@ from odin.ui.tui.dialogs.interaction_view import (
     paint_keys,
     paint_request,
     paint_required,
-    replace_arguments,
 )
 from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, PagePainter, TextPage
 from odin.ui.tui.palette import make_palette

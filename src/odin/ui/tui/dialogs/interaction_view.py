@@ -4,9 +4,8 @@ The editor is for the arguments of a call. Its keys are those of the composer.
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
-import msgspec
 from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
@@ -16,11 +15,10 @@ from textual.message import Message
 from textual.strip import Strip
 
 from odin.core.errors import OdinError
-from odin.core.interaction import Choice, Detail, Interaction, InteractionKind, make_interaction
+from odin.core.interaction import Choice, Detail, Interaction, InteractionKind
 from odin.core.policy import Danger, RememberScope
 from odin.ui.permission_text import (
     DANGER_WORDS,
-    diff_arguments,
     format_arguments,
     list_offered_rules,
 )
@@ -274,38 +272,6 @@ class RuleDraft(Struct):
         verb = "Allow" if self.allow else "Deny"
         place = f" (rule {self.number + 1} of {len(self.rules)})" if len(self.rules) > 1 else ""
         return f"{verb} and save this rule {SCOPE_WORDS[self.scope]}{place}:"
-
-
-_SUBJECT_NAMES = ("command", "file_path", "path", "url")
-"""The arguments that a request can be about."""
-
-
-def replace_arguments(ask: Interaction, args: dict[str, Any]) -> Interaction:
-    """Return the request with edited arguments, and the edits as its preview.
-
-    Rules, modes, paths and effect belong to the original arguments and are left out.
-    """
-    asked = ask.permission
-    subject = next((value for name in _SUBJECT_NAMES if isinstance(value := args.get(name), str)), asked.subject)
-    is_same = subject == next((asked.args[name] for name in _SUBJECT_NAMES if name in asked.args), subject)
-    edited = msgspec.structs.replace(
-        asked,
-        args=args,
-        subject=asked.subject if is_same else subject,
-        title=asked.title if is_same else "",
-        rules=(),
-        preview=diff_arguments(asked.args, args),
-        permission_modes=(),
-        effect="",
-        asked_paths=(),
-        allowed_paths=(),
-        granted_paths=(),
-        granted_network=False,
-        effects=None,
-        git_changes=(),
-        reason="",
-    )
-    return make_interaction(edited, ask.agent)
 
 
 class ArgumentsArea(StableTextArea):

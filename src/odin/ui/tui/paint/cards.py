@@ -1,6 +1,7 @@
 """Painters of the cards: prompts, reasoning, tool calls, commands, sub-agents, processes, notices, turn ends."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,7 +10,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from odin.core.format import format_duration, format_elapsed, format_seconds, format_usd, get_model_name, pluralize
+from odin.core.format import format_elapsed, pluralize
 from odin.core.tool import get_display_name
 from odin.ui.clean_text import sanitize, sanitize_line
 from odin.ui.transcript.blocks import (
@@ -25,11 +26,16 @@ from odin.ui.transcript.blocks import (
 )
 from odin.ui.transcript.words import (
     describe_agent,
+    describe_agent_status,
     describe_call,
     describe_end,
-    describe_outcome,
     describe_process,
+    describe_state,
+    describe_summary,
+    describe_thinking,
+    describe_turn,
     is_diff,
+    list_remarks,
     should_fold_call,
     was_cut_off,
 )
@@ -45,6 +51,7 @@ from odin.ui.tui.paint.canvas import (
     with_gap,
 )
 from odin.ui.tui.paint.diff import is_cut, paint_diff
+from odin.ui.tui.palette import Palette
 
 _MAX_LIVE_CHARS = 4_000
 """Only the end of streaming reasoning is painted, so that long reasoning costs no more than short."""
@@ -53,7 +60,10 @@ _MAX_LIVE_CHARS = 4_000
 def paint_thinking(block: ReasoningBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
     lines = [
-        canvas.paint_row(("▸ " if folded else "▾ ", palette.dim), (_describe_thinking(block, canvas.now), palette.dim))
+        canvas.paint_row(
+            ("▸ " if folded else "▾ ", palette.dim),
+            (describe_thinking(block, format_elapsed(block.ts, canvas.now)), palette.dim),
+        )
     ]
     if not folded:
         text = block.text.strip()
@@ -61,16 +71,6 @@ def paint_thinking(block: ReasoningBlock, canvas: Canvas, folded: bool) -> list[
             text = "…" + text[-_MAX_LIVE_CHARS:]
         lines += canvas.paint_text(sanitize(text) or "(no text)", palette.dim, indent=2)
     return with_gap(lines)
-
-
-def _describe_thinking(block: ReasoningBlock, now: float) -> str:
-    if block.live:
-        return f"Thinking… {format_elapsed(block.ts, now)}".rstrip()
-    if block.seconds <= 0:
-        return "Thought"
-    if block.seconds < 1:
-        return "Thought for less than a second"
-    return f"Thought for {format_seconds(round(block.seconds))}"
 
 
 _STATE_MARKS = {
@@ -82,6 +82,19 @@ _STATE_MARKS = {
     "cancelled": "–",
     "denied": "⊘",
     "discarded": "–",
+}
+
+
+_STATE_STYLES: dict[str, Callable[[Palette], Style]] = {
+    "writing": lambda palette: palette.dim,
+    "queued": lambda palette: palette.dim,
+    "asking": lambda palette: palette.warn,
+    "running": lambda palette: palette.accent,
+    "success": lambda palette: palette.good,
+    "error": lambda palette: palette.bad,
+    "cancelled": lambda palette: palette.warn,
+    "denied": lambda palette: palette.warn,
+    "discarded": lambda palette: palette.dim,
 }
 
 
@@ -106,21 +119,10 @@ def paint_call(block: CallBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     about = describe_call(block, canvas.folders)
     lines = [_paint_call_head(block, about, canvas, folded)]
     palette = canvas.palette
-    if block.state in ("denied", "discarded") and block.explanation:
-        lines += canvas.paint_text(sanitize_line(block.explanation), palette.warn, indent=2)
+    for remark, is_warning in list_remarks(block):
+        lines += canvas.paint_text(remark, palette.warn if is_warning else palette.dim, indent=2)
     if not block.is_over:
         return with_gap([*lines, *paint_tail(block.tail, canvas)])
-    if block.for_user:
-        lines += canvas.paint_text(sanitize(block.for_user), palette.warn, indent=2)
-    if block.aside:
-        lines += canvas.paint_text(sanitize(block.aside), palette.dim, indent=2)
-    if block.changed_by:
-        editor = "you" if block.changed_by == "user" else block.changed_by
-        lines += canvas.paint_text(f"Arguments changed by {sanitize_line(editor)}.", palette.warn, indent=2)
-    if block.redacted:
-        lines += canvas.paint_text(
-            f"Redacted from the result: {sanitize_line(', '.join(block.redacted))}.", palette.warn, indent=2
-        )
     if not folded:
         lines += _paint_body(block, canvas, whole=block.folded is False)
     return with_gap(lines)
@@ -129,7 +131,10 @@ def paint_call(block: CallBlock, canvas: Canvas, folded: bool) -> list[Strip]:
 def _paint_call_head(block: CallBlock, about: str, canvas: Canvas, folded: bool) -> Strip:
     palette = canvas.palette
     mark = get_spinner_frame(canvas.now) if block.state == "running" else _STATE_MARKS[block.state]
-    state, style = _describe_state(block, about, canvas, folded)
+    elapsed = format_elapsed(block.started, canvas.now)
+    state = describe_state(block, about, canvas.folders, folded=folded, elapsed=elapsed)
+    state = state[: max(canvas.width * 2 // 3, 20)]
+    style = _STATE_STYLES[block.state](palette)
     name = sanitize_line(get_display_name(block.name))
     room = max(canvas.width - len(name) - len(state) - 6, 12)
     return canvas.paint_row(
@@ -138,29 +143,6 @@ def _paint_call_head(block: CallBlock, about: str, canvas: Canvas, folded: bool)
         (f" {about if len(about) <= room else about[: room - 1] + '…'}" if about else "", palette.text),
         (f"  {state}" if state else "", palette.dim if block.state in ("success", "queued", "writing") else style),
     )
-
-
-def _describe_state(block: CallBlock, about: str, canvas: Canvas, folded: bool) -> tuple[str, Style]:
-    """Return the state as text, and the style of its mark."""
-    palette = canvas.palette
-    took = format_duration(block.duration_ms / 1000) if block.duration_ms >= 100 else ""
-    outcome = ""
-    if block.state in ("success", "error") and (folded or block.note):
-        outcome = describe_outcome(block, about, canvas.folders)
-    early = "early" if block.is_speculative and not block.is_over else ""
-    words: dict[str, tuple[list[str], Style]] = {
-        "writing": (["writing", f"{block.chars:,} chars" if block.chars else ""], palette.dim),
-        "queued": (["queued"], palette.dim),
-        "asking": (["waiting for your answer"], palette.warn),
-        "running": (["running", format_elapsed(block.started, canvas.now), early], palette.accent),
-        "success": ([outcome, took, "continues in the background" if block.background else ""], palette.good),
-        "error": (["failed", outcome, took], palette.bad),
-        "cancelled": (["cancelled", took], palette.warn),
-        "denied": (["denied"], palette.warn),
-        "discarded": (["discarded"], palette.dim),
-    }
-    shown, style = words[block.state]
-    return " · ".join(word for word in shown if word)[: max(canvas.width * 2 // 3, 20)], style
 
 
 def _paint_body(block: CallBlock, canvas: Canvas, *, whole: bool) -> list[Strip]:
@@ -264,10 +246,7 @@ def paint_command(block: CommandBlock, canvas: Canvas, folded: bool) -> list[Str
 
 def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
-    calls = pluralize(block.calls, "call") if block.calls else ""
-    denied = f"{block.denied} denied" if block.denied else ""
-    kind = sanitize_line(block.type) if not block.key.startswith(f"{block.type}-") else ""
-    state, is_good = describe_agent(block)
+    is_good = describe_agent(block)[1]
     if is_good is not None:
         mark, style = ("✓", palette.good) if is_good else ("✗", palette.bad)
     elif block.reason:
@@ -275,11 +254,8 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     else:
         mark = get_spinner_frame(canvas.now) if block.is_animated else "?" if block.state == "waiting_main" else "•"
         style = palette.warn if mark == "?" else palette.accent
-    took = format_duration(block.ended - block.ts) if block.reason else ""
-    if block.is_animated:
-        took = format_elapsed(block.ts, canvas.now)
-    model = sanitize_line(get_model_name(block.model))
-    status = " · ".join(word for word in (state, took, calls, denied, kind, model) if word)
+    elapsed = format_elapsed(block.ts, canvas.now) if block.is_animated else ""
+    status = describe_agent_status(block, elapsed)
     name, task = sanitize_line(block.key), sanitize_line(block.description or block.task)
     room = max(canvas.width - len(name) - len(status) - 6, 12)
     task_shown = task if len(task) <= room else task[: room - 1] + "…"
@@ -330,7 +306,7 @@ def paint_process(block: ProcessBlock, canvas: Canvas, folded: bool) -> list[Str
 
 def paint_summary(block: SummaryBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
-    head = f"Conversation compacted: {block.tokens_before:,} → {block.tokens_after:,} tokens"
+    head = describe_summary(block)
     lines = [canvas.paint_row(("▸ " if folded else "▾ ", palette.dim), (head, palette.dim))]
     if not folded:
         from odin.ui.tui.paint.markdown import paint_markdown
@@ -341,22 +317,12 @@ def paint_summary(block: SummaryBlock, canvas: Canvas, folded: bool) -> list[Str
 
 
 def paint_end(block: EndBlock, canvas: Canvas, folded: bool) -> list[Strip]:
-    """Paint the error and its hint, or one line with duration and cost; nothing after a short, free turn.
-
-    The status line shows the tokens.
-    """
+    """Paint the error and its hint, or one line."""
     palette = canvas.palette
-    reason = describe_end(block)
     if block.error and block.reason != "interrupted":
         lines = canvas.paint_text(f"✗ {sanitize(block.error)}", palette.bad)
         advice = f"{sanitize(block.hint)} {block.next_step}".strip()
         return with_gap([*lines, *(canvas.paint_text(advice, palette.text, indent=2) if advice else [])])
-    words = [reason] if reason else []
-    if block.duration_ms >= 1_000:
-        words.append(format_duration(block.duration_ms / 1000))
-    if block.cost_usd:
-        words.append(format_usd(block.cost_usd))
-    if not words:
-        return []
-    style = palette.warn if reason else palette.dim
-    return with_gap([canvas.paint_row((" · ".join(words), style))])
+    words = describe_turn(block)
+    style = palette.warn if describe_end(block) else palette.dim
+    return with_gap([canvas.paint_row((words, style))]) if words else []

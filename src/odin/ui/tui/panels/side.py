@@ -16,10 +16,10 @@ from odin.ui.edited_files import EditedFile
 from odin.ui.session_facts import SessionFacts
 from odin.ui.slash_commands.extensions import SERVER_MARKS, USED_MARK, describe_server_state
 from odin.ui.slash_commands.reports import describe_keys
+from odin.ui.status_parts import format_cost
 from odin.ui.terminal import escape_hidden, measure_width, shorten_home
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
-from odin.ui.tui.panels.status import format_cost
 
 TODO_MARKS: dict[TodoStatus, str] = {"pending": "○", "in_progress": "▸", "completed": "✓", "cancelled": "✗"}
 MIN_ROWS = 3

@@ -5,18 +5,15 @@ The start screen (name, version, model, directory, sandbox and three tips) stays
 
 from typing import Any
 
-from msgspec import Struct
-from rich.style import Style
 from rich.text import Text
 from textual.timer import Timer
 
-from odin.core.call_events import UsageTotals
-from odin.core.event_values import DEFAULT_ROLE, Mode
-from odin.core.format import format_count, format_permission_mode, format_seconds, format_usd, get_model_name, pluralize
+from odin.core.format import format_seconds, get_model_name, pluralize
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.setup import OFFLINE_MODEL
 from odin.ui.session_facts import SessionFacts
-from odin.ui.terminal import escape_hidden, measure_width, shorten, shorten_home
+from odin.ui.status_parts import StatusPart, list_parts
+from odin.ui.terminal import measure_width, shorten_home
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
@@ -29,9 +26,6 @@ TICK_S = 1.0
 
 MIN_WIDTH_FOR_KEYS = 50
 MIN_SHOWN_S = 5
-
-
-MODE_WORDS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
 
 
 class ActivityLine(Panel):
@@ -107,21 +101,10 @@ class ActivityLine(Panel):
         return make_text(f"  {stop}" if measure_width(stop) + 12 < width else "", palette.dim)
 
 
-NEARLY_SPENT = 0.8
 LAST_RANK = 1
 """Parts of this rank are dropped only after all others."""
 
 GAP = "  "
-
-
-class StatusPart(Struct, frozen=True):
-    """One part of the status line. If space is short, `short` replaces the text; parts with a high `rank` go first."""
-
-    text: str
-    style: Style
-    rank: int
-    short: str = ""
-    right: bool = False
 
 
 class StatusLine(Panel):
@@ -135,7 +118,7 @@ class StatusLine(Panel):
         self.styles.height = max(rows, 1)
 
     def build_rows(self, width: int) -> list[PanelRow]:
-        parts = list_parts(self.facts, self.odin.mode, self.palette, self.odin.agent)
+        parts = list_parts(self.facts, self.odin.mode, self.odin.agent)
         own = self.facts.status_text.splitlines() if self.odin.size.height >= SHORT_HEIGHT else []
         return [*map(_make_own_row, own[:MAX_OWN_ROWS]), PanelRow(lay_out(parts, width, self.palette))]
 
@@ -200,102 +183,6 @@ def describe_status(facts: SessionFacts, now: float) -> dict[str, Any]:
     }
 
 
-def list_parts(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "") -> list[StatusPart]:
-    """Return all parts of the status line, in order, with the context and usage of the shown `agent`."""
-    parts = [StatusPart(MODE_WORDS[mode], palette.strong, 0)]
-    if agent:
-        parts.insert(0, _make_agent_part(facts, palette, agent))
-    elif facts.role != DEFAULT_ROLE:
-        role = shorten(escape_hidden(facts.role), 24)
-        parts.insert(0, StatusPart(f"role: {role}", palette.accent, 1, role))
-    if facts.permission_mode not in ("default", ""):
-        permissions = escape_hidden(facts.permission_mode)
-        label = format_permission_mode(permissions)
-        parts.append(StatusPart(f"permissions: {label}", palette.warn, 2, permissions))
-    if (loop := facts.get_loop(agent)) is not None:
-        parts.append(StatusPart(f"loop {loop.iteration}/{loop.limit}", palette.accent, 3))
-    parts.append(_make_model_part(facts, palette, agent))
-    parts += _make_context_parts(facts, palette, agent)
-    if queued := facts.count_queued(agent):
-        parts.append(StatusPart(f"{queued} queued", palette.text, 4))
-    if facts.low_limit:
-        parts.append(StatusPart(f"limit: {facts.low_limit}", palette.warn, 5))
-    parts += _make_cost_parts(facts, palette, agent)
-    parts += _make_project_parts(facts, palette)
-    return parts
-
-
-def _make_agent_part(facts: SessionFacts, palette: Palette, agent: str) -> StatusPart:
-    """Name the agent on the screen, and say how it ended if it no longer accepts prompts."""
-    name = escape_hidden(agent)
-    status = facts.agents.all.get(agent)
-    if status is not None and facts.agents.is_live(agent):
-        return StatusPart(f"agent {name}", palette.get_agent_style(agent, status.color), 0, name)
-    return StatusPart(f"{name} ({status.outcome if status is not None else 'ended'})", palette.warn, 0, name)
-
-
-def _make_model_part(facts: SessionFacts, palette: Palette, agent: str) -> StatusPart:
-    if agent:
-        name = get_model_name(escape_hidden(facts.get_model(agent)))
-        return StatusPart(name or "no model yet", palette.text, 1, name)
-    running, chosen = (
-        get_model_name(escape_hidden(facts.running_model)),
-        get_model_name(escape_hidden(facts.chosen_model)),
-    )
-    if running and running != chosen:
-        return StatusPart(f"{running} (instead of {chosen})", palette.warn, 1, f"{running}!")
-    return StatusPart(chosen or "no model yet", palette.text, 1, chosen)
-
-
-def _make_context_parts(facts: SessionFacts, palette: Palette, agent: str) -> list[StatusPart]:
-    report = facts.get_context(agent)
-    if report is None or report.fullness is None:
-        return []
-    share = f"{'' if report.measured else '~'}{report.fullness:.0%}"
-    return [StatusPart(f"context {share}", palette.warn if report.is_nearly_full else palette.text, 1, share)]
-
-
-def _make_cost_parts(facts: SessionFacts, palette: Palette, agent: str) -> list[StatusPart]:
-    spent, left = facts.get_usage(agent), facts.budget_left
-    if not spent.calls:
-        return []
-    cost = format_cost(spent)
-    if facts.budget_usd:
-        cost = f"{cost}, {format_usd(left)} left"
-    style = palette.warn if facts.budget_usd and left <= facts.budget_usd * (1 - NEARLY_SPENT) else palette.dim
-    sign = "~" if spent.estimated else ""
-    parts = [StatusPart(cost, style, 4), StatusPart(f"{sign}{format_count(spent.usage.total)} tokens", palette.dim, 7)]
-    if spent.cache_hit_rate:
-        parts.append(StatusPart(f"cache {spent.cache_hit_rate:.0%}", palette.dim, 9))
-    return parts
-
-
-def format_cost(spent: UsageTotals) -> str:
-    """Return the cost so far; unpriced requests are named, not counted as free. `~` marks an estimate."""
-    cost = f"{'~' if spent.estimated else ''}{format_usd(spent.cost_usd)}"
-    if spent.unpriced:
-        return f"{cost} + unpriced" if spent.cost_usd else "unpriced"
-    return cost
-
-
-def _make_project_parts(facts: SessionFacts, palette: Palette) -> list[StatusPart]:
-    info = facts.info
-    if info is None:
-        return []
-    parts: list[StatusPart] = []
-    if facts.title:
-        parts.append(StatusPart(shorten(escape_hidden(facts.title), 30), palette.dim, 11, right=True))
-    if info.sandbox:
-        # The name without its details, which the side panel shows.
-        name = escape_hidden(info.sandbox.split(",")[0].split(" (")[0])
-        missing = name.startswith("no ")
-        parts.append(StatusPart(name, palette.warn if missing else palette.dim, 5 if missing else 8, right=True))
-    if info.branch:
-        parts.append(StatusPart(shorten(escape_hidden(info.branch), 28), palette.dim, 6, right=True))
-    parts.append(StatusPart(shorten(escape_hidden(shorten_home(info.cwd)), 40), palette.dim, 10, right=True))
-    return parts
-
-
 def lay_out(parts: list[StatusPart], room: int, palette: Palette) -> Text:
     """Return the parts that fit into `room` cells: shorten or drop the least important ones first."""
     chosen = {index: part.text for index, part in enumerate(parts)}
@@ -310,9 +197,12 @@ def lay_out(parts: list[StatusPart], room: int, palette: Palette) -> Text:
             del chosen[index]
     sides = {False: Text(end=""), True: Text(end="")}
     for index, text in chosen.items():
-        side = sides[parts[index].right]
+        part = parts[index]
+        is_agent = part.tone == "agent"
+        style = palette.get_agent_style(part.short, part.color) if is_agent else getattr(palette, part.tone)
+        side = sides[part.right]
         side.append(GAP if side.plain else "", palette.dim)
-        side.append(text, parts[index].style)
+        side.append(text, style)
     if not sides[True].plain:
         sides[False].truncate(room, overflow="ellipsis")
     return align_sides(sides[False], sides[True], room)

@@ -1,0 +1,97 @@
+"""Requests to the user as the page gets them: in the words of the app, with everything hidden in them escaped."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from odin.core.interaction import Detail, FormField, Interaction
+from odin.remote.protocol import EditedRequest
+from odin.ui.clean_text import sanitize
+from odin.ui.permission_text import (
+    DANGER_WORDS,
+    ArgumentForm,
+    format_arguments,
+    format_headline,
+    list_offered_rules,
+    name_path,
+    replace_arguments,
+    summarize_change,
+)
+from odin.ui.terminal import escape_hidden
+
+
+def encode_request(ask: Interaction, cwd: str = "") -> dict[str, Any]:
+    """Return a request as JSON values. What an answer must repeat exactly is in fields named `value`."""
+    request = _escape(msgspec.to_builtins(ask))
+    del request["facts"]
+    request |= {
+        "title": _make_title(ask, cwd),
+        "details": [_encode_detail(detail) for detail in ask.details],
+        "form": [_encode_field(field) for field in ask.form],
+        "rules": list_offered_rules(ask),
+        "danger_words": DANGER_WORDS[ask.danger] if ask.danger else "",
+    }
+    if ask.kind == "permission":
+        request["args"] = _escape(format_arguments(ask.permission.args))
+        request["has_run"] = ask.permission.effects is not None
+    if ask.kind == "plan":
+        request["path"] = ask.plan.path
+    return request
+
+
+def edit_request(ask: Interaction, texts: Mapping[str, str]) -> EditedRequest:
+    """Return the arguments of a call as texts to edit, and with new texts the request as they change it.
+
+    Raise UsageError if one of them is not valid.
+    """
+    before = ask.permission.args
+    form = ArgumentForm(before)
+    for name, text in texts.items():
+        form.select(name)
+        form.store(text)
+    fields: list[tuple[str, str, str]] = []
+    for number, path in enumerate(form.paths[:-1]):
+        form.number = number
+        fields.append((name_path(path), escape_hidden(name_path(path)), form.text))
+    edited = ask if form.args == before else replace_arguments(ask, form.args)
+    return EditedRequest(tuple(fields), form.args, summarize_change(before, form.args), encode_request(edited))
+
+
+def _make_title(ask: Interaction, cwd: str) -> str:
+    if ask.questions and not ask.agent:
+        server = getattr(ask.facts, "server", "")
+        return f"The MCP server {escape_hidden(server)} asks" if server else "Odin asks"
+    return f"The sub-agent {escape_hidden(ask.agent)} asks" if ask.questions else format_headline(ask, cwd)
+
+
+def _encode_detail(detail: Detail) -> dict[str, str]:
+    show = sanitize if detail.kind in ("diff", "markdown") else _escape
+    return {"kind": detail.kind, "heading": detail.heading, "text": show(detail.text)}
+
+
+def _encode_field(field: FormField) -> dict[str, Any]:
+    options = [{**_escape(msgspec.to_builtins(option)), "value": option.label} for option in field.options]
+    value = field.value if field.name != "args" else None  # they are edited one by one
+    return _escape(msgspec.to_builtins(field)) | {"options": options, "value": value, "limits": _describe_limits(field)}
+
+
+def _describe_limits(field: FormField) -> str:
+    is_length = field.type == "text" and not field.options
+    unit = " options" if field.multiple else " characters" if is_length else ""
+    least = field.minimum if field.minimum or not unit else None
+    limits = ((least, "at least"), (field.maximum, "at most"))
+    words = ", ".join(f"{word} {number:g}" for number, word in limits if number is not None)
+    return f"{words[0].upper()}{words[1:]}{unit}." if words else ""
+
+
+def _escape(value: Any) -> Any:
+    match value:
+        case str():
+            return "\n".join(map(escape_hidden, value.split("\n")))
+        case list() | tuple():
+            return [_escape(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        case dict():
+            return {_escape(str(key)): _escape(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case _:
+            return value
