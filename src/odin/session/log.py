@@ -257,7 +257,8 @@ def read_log(path: Path) -> Iterator[Envelope]:
     """Yield every event in order, without torn lines. Raise LogTooNew for an event that this version cannot read."""
     decode = _get_decoder().decode
     with path.open("rb") as file:
-        file.readline()
+        if not file.readline().endswith(b"\n"):  # it is being created
+            return
         for number, line in enumerate(file, 2):
             try:
                 yield decode(line)
