@@ -88,15 +88,21 @@ export function MarkdownText({ text, live = false }) {
   const [markdown] = useState(() => new Markdown());
   const [, again] = useState(0);
   if (!markdown.update(text, live)) setTimeout(() => again(text.length), 60);
-  // The same vnode again costs nothing.
   const groups = [];
   for (let at = 0; at < markdown.done.length; at += GROUP) {
-    const blocks = markdown.done.slice(at, at + GROUP);
-    const node = blocks[0].group ?? html`<div class="group" key=${at}>${blocks.map((block) => (block.node ??= renderBlock(block)))}</div>`;
-    if (blocks.length === GROUP) blocks[0].group = node;
-    groups.push(node);
+    groups.push(html`<${Finished} key=${at} blocks=${markdown.done.slice(at, at + GROUP)} />`);
   }
   return html`<div class=${groups.length > 2 ? 'markdown long' : 'markdown'} dir="auto">${groups}<div class="group" key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}</div></div>`;
+}
+
+class Finished extends Component {
+  shouldComponentUpdate({ blocks }) {
+    return blocks.length !== this.props.blocks.length || blocks[0] !== this.props.blocks[0];
+  }
+
+  render({ blocks }) {
+    return html`<div class="group">${blocks.map(renderBlock)}</div>`;
+  }
 }
 
 function renderBlock(block) {
