@@ -38,8 +38,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "remote": {"core", "providers.address", "providers.http", "version"},
     "server": {"core", "config", "app", "engine", "host", "providers.tls", "remote", "session", "ui", "version"},
     "gateway": {
-        "core", "config", "app", "engine", "host", "providers.http", "remote.local", "server.access", "server.guard",
-        "server.http", "server.local", "server.pairing_codes", "ui",
+        "core", "config", "app", "engine", "host", "providers.http", "remote.local", "sandbox.process",
+        "sandbox.runner", "server.access", "server.guard", "server.http", "server.local", "server.pairing_codes", "ui",
     },
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {

@@ -38,9 +38,15 @@ if TYPE_CHECKING:
 
 _NAMES = (
     "models sessions usage replay undo redo trust rules agents skills plugin explain doctor eval auth provider mcp "
-    "cleanup worktree migrate import completions attach pair serve gateway share"
+    "cleanup worktree migrate import completions attach pair serve share gateway cron trigger"
 )
-_MODULES = {"redo": "undo", "skills": "extensions", "plugin": "extensions", "import": "session_import"}
+_MODULES = {
+    "redo": "undo",
+    "skills": "extensions",
+    "plugin": "extensions",
+    "import": "session_import",
+    "trigger": "cron",
+}
 COMMANDS = {name: _MODULES.get(name, name) for name in _NAMES.split()}
 """Subcommands and their modules; module M implements subcommand X as `run_X(argv)`."""
 
