@@ -443,6 +443,7 @@ def test_the_public_view_names_every_key_but_the_private_ones(workspace: Path):
     shown = set(load_here(workspace).to_public())
     assert set(ConfigKeys.__struct_encode_fields__) - shown == {
         "catalog_url",
+        "gateway",
         "web",
         "system_header",
         "env_passthrough",

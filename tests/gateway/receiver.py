@@ -19,8 +19,10 @@ class Receiver:
         self.url = ""
         self.answers: list[int] = []
         self.received: list[Callback] = []
+        self.connections: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.add(writer)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 pairs = (line.partition(":") for line in head.decode().split("\r\n")[1:] if line)
@@ -33,6 +35,7 @@ class Receiver:
         except (asyncio.IncompleteReadError, OSError):
             pass
         finally:
+            self.connections.discard(writer)
             writer.close()
 
     async def wait_for(self, count: int) -> None:
@@ -50,3 +53,7 @@ async def receive_callbacks() -> AsyncGenerator[Receiver]:
         yield receiver
     finally:
         server.close()
+        for writer in tuple(receiver.connections):
+            writer.close()
+        while receiver.connections:
+            await asyncio.sleep(0)

@@ -119,9 +119,10 @@ async def test_groups(home: Path) -> None:
     group: dict[str, Any] = {"chat": "room", "is_group": True}
     with ScriptedServer(answer_last) as model:
         async with run_gateway(model, platform, home, groups=("room",)):
-            for sender, more in (("ann", {}), ("bob", {}), ("eve", {"is_mention": True})):
-                assert (await platform.write("hi", sender=sender, **group, **more)).admission == "ignored"
-            other = {**group, "chat": "other", "is_mention": True}
+            for sender, mentions in (("ann", False), ("bob", False), ("eve", True)):
+                written = await platform.write("hi", sender=sender, **group, is_mention=mentions)
+                assert written.admission == "ignored"
+            other: dict[str, Any] = {**group, "chat": "other", "is_mention": True}
             assert (await platform.write("hi", sender="ann", **other)).admission == "ignored"
             await platform.write("/help", sender="bob", **group, is_mention=True)  # only owners give commands
             await platform.write("hi", sender="bob", **group, is_mention=True)
@@ -174,8 +175,7 @@ async def test_a_full_chat_holds_its_channel_back(home: Path) -> None:
             await platform.wait_for(1)
             assert not waiting.done()
             gate.set()
-            await waiting
-            assert (await platform.wait_for(MAX_WAITING + 4))[-1] == "re: last"
+            assert (await waiting).admission == "accepted"
 
 
 async def test_edits(home: Path) -> None:

@@ -92,6 +92,7 @@ commands:
   odin pair              let a browser or program use `odin serve`; list and revoke
   odin resume [ID]       same as --resume
   odin serve             serve sessions to browsers, programs and other machines
+  odin gateway           answer messages from chats and webhooks; pair senders, list what failed
   odin share ID          share a session as a page without secrets; list and revoke
   odin attach ID|URL     watch and steer a session that is open elsewhere
   odin headless          exchange JSON lines with a program: --format stream-json (the default) or jsonl

@@ -197,7 +197,7 @@ def _chat(argv: list[str]) -> int:
         lines, loop = asyncio.Queue[str](), asyncio.get_running_loop()
 
         def read() -> None:
-            for line in [*sys.stdin, ""] if not sys.stdin.isatty() else iter(sys.stdin.readline, ""):
+            for line in sys.stdin:
                 loop.call_soon_threadsafe(lines.put_nowait, line)
             loop.call_soon_threadsafe(lines.put_nowait, "")
 

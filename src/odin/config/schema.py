@@ -85,6 +85,8 @@ def _format_rows(key: str, found: dict[str, Any], defs: dict[str, Any], variable
     for name, child in defs[reference or inner]["properties"].items() if reference or inner else ():
         path = f"{key}.{name}" if reference else f"{key}.NAME.{name}"
         variable = f"`{REDIS_VARIABLE}`" if path == "redis.url" else ""
+        if path.startswith("gateway.") and not (_get_reference(child) or child.get("type") == "object"):
+            variable = f"`ODIN_{path.upper().replace('.', '_')}`"
         rows.extend(_format_rows(path, child, defs, variable, ""))
     return rows
 

@@ -1,5 +1,6 @@
 """The `gateway` section of the configuration."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
@@ -98,3 +99,13 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         float, _describe("Seconds until what a chat was asked counts as denied.", gt=0, le=604_800)
     ] = 3600.0
     idle_s: Annotated[float, _describe("Seconds until the session of a silent chat is closed.", gt=0)] = 600.0
+
+    def list_secrets(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and value of each secret of what is used."""
+        for name, channel in self.channels.items():
+            given = {"token": channel.token, **{f"options.{key}": value for key, value in channel.options.items()}}
+            for key, value in given.items() if channel.enabled else ():
+                if value and isinstance(value, str) and key.endswith(("token", "secret", "password", "key")):
+                    yield f"gateway.channels.{name}.{key}", value
+        for name, webhook in self.webhooks.items():
+            yield f"gateway.webhooks.{name}.secret", webhook.secret

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from odin.core.errors import ConfigError, OdinError
 from odin.core.format import clip_line
 from odin.core.gateway_settings import ChannelSettings, GatewaySettings
+from odin.core.policy import hide_key
 
 if TYPE_CHECKING:
     from odin.providers.http import HttpClient
@@ -226,6 +227,6 @@ def make_channel(setup: ChannelSetup, built_in: Mapping[str, ChannelFactory]) ->
     except OdinError:
         raise
     except Exception as error:  # foreign code: report whatever it raises
-        why = clip_line(f"{type(error).__name__}: {error}").rstrip(".")
+        why = hide_key(clip_line(f"{type(error).__name__}: {error}"), setup.settings.token).rstrip(".")
         text = f"The channel {setup.name!r} ({points[kind].value}) cannot be used: {why}."
         raise ConfigError(text, "Update the package, or remove the channel.") from error

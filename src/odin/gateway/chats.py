@@ -63,6 +63,13 @@ class ChatWorker:
 
     async def run(self) -> None:
         """Answer messages; return when there were none for a while and nothing goes on in the session."""
+        try:
+            await self._run()
+        except Exception:
+            await self.leave_session()
+            raise
+
+    async def _run(self) -> None:
         while True:
             self._work.clear()
             stored = await self._services.db.run(GatewayStore.claim_next, self.channel, self.chat)
@@ -75,10 +82,12 @@ class ChatWorker:
                 async with asyncio.timeout(self._services.settings.idle_s):
                     await self._work.wait()
             except TimeoutError:
-                if self._session is None or not await is_session_busy(self._session.client):
+                if self._session is not None and await is_session_busy(self._session.client):
+                    continue
+                if self.is_idle:
                     await self.leave_session()
-                    if self.is_idle:
-                        return
+                if self.is_idle:  # nothing came meanwhile
+                    return
 
     async def _process(self, stored: InboxMessage) -> None:
         """Answer a message. Whatever fails is told to the chat, and the next message is answered."""

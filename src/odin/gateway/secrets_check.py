@@ -1,7 +1,7 @@
 """Refuses secrets that protect nothing: short ones, placeholders, and one that is used twice."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from odin.core.errors import ConfigError
 from odin.core.gateway_settings import GatewaySettings
@@ -13,26 +13,17 @@ _PLACEHOLDER = re.compile(
 )
 
 
-def list_secrets(settings: GatewaySettings) -> Iterator[tuple[str, str]]:
-    """Yield the name and value of each secret of the channels that are used."""
-    for name, channel in settings.channels.items():
-        if channel.enabled and channel.token:
-            yield f"gateway.channels.{name}.token", channel.token
-    for name, webhook in settings.webhooks.items():
-        yield f"gateway.webhooks.{name}.secret", webhook.secret
-
-
 def check_secrets(settings: GatewaySettings, is_server_token: Callable[[str], bool]) -> None:
     """Raise ConfigError for a secret that is missing, short or a placeholder, or that opens something else, too."""
     known: dict[str, str] = {}
-    for name, value in list_secrets(settings):
+    for name, value in settings.list_secrets():
         problem = ""
         if not value.strip():
             problem = f"{name} is not set."
-        elif len(value) < MIN_SECRET_CHARS or len(set(value)) < MIN_SECRET_CHARS // 2:
-            problem = f"{name} is too easy to guess: it needs {MIN_SECRET_CHARS} characters, and not always the same."
         elif _PLACEHOLDER.fullmatch(value):
             problem = f"{name} is a placeholder."
+        elif len(value) < MIN_SECRET_CHARS or len(set(value)) < MIN_SECRET_CHARS // 2:
+            problem = f"{name} is too easy to guess: it needs {MIN_SECRET_CHARS} characters, and not always the same."
         elif value in known:
             problem = f"{name} is the same as {known[value]}."
         elif is_server_token(value):

@@ -33,7 +33,7 @@ from odin.gateway.jobs import HEARTBEAT, LAST_OWNER_CHAT
 from odin.gateway.outbox import FIRST_PAUSE_S, Outbox, describe_error
 from odin.gateway.progress import FIRST_MESSAGE_S
 from odin.gateway.schedules import TICK_S, Scheduler
-from odin.gateway.secrets_check import check_secrets, list_secrets
+from odin.gateway.secrets_check import check_secrets
 from odin.gateway.session import ChatServices
 from odin.gateway.store import Chat, GatewayStore, StoreThread
 from odin.gateway.terminal import TerminalChannel
@@ -194,7 +194,7 @@ async def open_gateway(
     folder = state / GATEWAY_FOLDER
     clock = options.timing.clock
     with hold_lock(folder):
-        secrets = [value for _, value in list_secrets(settings)]
+        secrets = [value for _, value in settings.list_secrets()]
         log = GatewayLog(state / LOG_FOLDER / GATEWAY_LOG_NAME, err, secrets, clock)
         http, manager = HttpClient(env), SessionManager()
         db = StoreThread(GatewayStore(folder, clock))

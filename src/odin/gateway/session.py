@@ -66,13 +66,17 @@ class ChatServices(Struct, frozen=True):
     progress_s: float = FIRST_MESSAGE_S
 
     def make_options(self, chat: Chat) -> Options:
-        """Return the options of the chat's session. Only one that its owner has bound can ask."""
-        model = self.settings.heartbeat.model if chat.channel == HEARTBEAT else ""
+        """Return the options of the chat's session. Only one that its owner has bound can ask.
+
+        A session that exists keeps the model and the role that it has.
+        """
+        is_new = not chat.session
+        beat = self.settings.heartbeat.model if chat.channel == HEARTBEAT else ""
         return replace(
             self.options,
             cwd=chat.folder or self.workspace,
-            role=chat.role,
-            model=model or self.settings.model or self.options.model,
+            role=chat.role if is_new else "",
+            model=(beat or self.options.model or self.settings.model) if is_new else "",
             can_ask=bool(chat.owner),
             permission_mode="default" if chat.owner else "dontAsk",
             usual_max_turns=self.settings.max_turns,
@@ -139,6 +143,7 @@ class ChatSession:
         workspace = make_workspace(made)
         if chat.session and workspace.store.find_log(chat.session) is None:
             chat = replace(chat, session="", cursor=-1, counted_usd=0.0)
+            made = services.make_options(chat)
         forks = forks and bool(chat.session)
         made = replace(made, resume=chat.session, session_id="" if chat.session else new_id, fork=forks)
         tool = MessageTool(services.db, services.outbox, services.channels)
@@ -332,6 +337,7 @@ class ChatSession:
         if request is None or self._get_request_key(request) == self._shown_key:
             return
         self._shown_key = key = self._get_request_key(request)
+        request.is_shown = False
         text, buttons = request.describe()
         *parts, last = self._services.make_parts(self.chat, f"{key}.text", text)
         parts.append(replace(last, key=key, buttons=buttons))

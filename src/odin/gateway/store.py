@@ -336,6 +336,10 @@ class GatewayStore:
                     " ON CONFLICT (channel, chat, day) DO UPDATE SET usd = usd + excluded.usd",
                     (chat.channel, chat.chat, self._format_day(), usd),
                 )
+            limit = self._clock() - _KEPT_S  # a few old ones each time, so that the file does not grow
+            for table, state, at in (("inbox", "done", "received"), ("outbox", "sent", "created")):
+                oldest = f"SELECT min(seq) + 10 FROM {table} WHERE state = '{state}'"
+                db.execute(f"DELETE FROM {table} WHERE state = '{state}' AND {at} < ? AND seq < ({oldest})", (limit,))
             db.execute(
                 "UPDATE chats SET cursor = ?, counted_usd = ? WHERE channel = ? AND chat = ? AND session = ?",
                 (chat.cursor, chat.counted_usd, chat.channel, chat.chat, chat.session),
@@ -350,8 +354,6 @@ class GatewayStore:
         with self.transact() as db:
             db.execute("UPDATE inbox SET state = 'done' WHERE kind = 'control' AND state IN ('received', 'claimed')")
             limit = self._clock() - _KEPT_S
-            db.execute("DELETE FROM inbox WHERE state = 'done' AND received < ?", (limit,))
-            db.execute("DELETE FROM outbox WHERE state = 'sent' AND created < ?", (limit,))
             db.execute("DELETE FROM runs WHERE state != 'running' AND started < ?", (limit,))
         return self.list_waiting()
 
