@@ -11,7 +11,7 @@ import pytest
 from odin.core.errors import ConfigError
 from odin.core.gateway_settings import HeartbeatSettings
 from odin.gateway.heartbeat import is_active, parse_hours
-from odin.testing import ScriptedServer, call, say
+from odin.testing import ScriptedServer, call, fault, say
 from tests.conftest import RunHere
 from tests.core.test_schedule import ts
 from tests.gateway.platform import Platform, open_store, run_gateway
@@ -44,6 +44,7 @@ async def test_a_beat_is_silent_and_the_message_tool_reaches_the_owner(home: Pat
     write_file(home)
     replies = [
         say("hi"),
+        say("hi Bob"),
         say("HEARTBEAT_OK"),
         *(call("message", {"content": "You have mail."}), say("I have told them.")),
         say("a plain text that nobody reads"),
@@ -53,16 +54,18 @@ async def test_a_beat_is_silent_and_the_message_tool_reaches_the_owner(home: Pat
             await platform.write("hello")
             await platform.wait_for(1)
             await platform.write("hi", sender="bob")  # the owner's chat is meant, not the last one
+            await platform.wait_for(1, "bob")
         platform.sent.clear()
-    with ScriptedServer(replies[1:]) as model:
-        async with run_gateway(model, platform, home, timing=clock.timing, heartbeat={**ON, "model": "anthropic/cheap"}):
+    with ScriptedServer(replies[2:]) as model:
+        heartbeat = {**ON, "model": "anthropic/cheap"}
+        async with run_gateway(model, platform, home, timing=clock.timing, heartbeat=heartbeat):
             for beat in range(3):
                 clock.now += 2 if not beat else BEAT
                 await wait_for_beats(platform, beat + 1)
             assert await platform.wait_for(1) == ["You have mail."]
     assert [request.model for request in model.requests] == ["cheap"] * 4
     for request in model.requests:
-        assert "cron" not in request.tool_names and "ExecuteCommand" not in request.tool_names
+        assert "cron" not in request.tool_names and "WriteFile" not in request.tool_names
     assert "Look at the mail." in get_user_texts(model.requests[0])
     assert "HEARTBEAT_OK" not in get_user_texts(model.requests[1]).replace("answer HEARTBEAT_OK", "")
     beats = [start for start in list_starts() if start.provenance and start.provenance.channel == "heartbeat"]
@@ -187,7 +190,8 @@ async def test_the_budget_of_a_day(home: Path, run_here: RunHere) -> None:
 async def test_errors_are_in_the_log_only(home: Path) -> None:
     platform, clock = Platform(), Clock()
     write_file(home)
-    with ScriptedServer([]) as model:  # the model's API answers with an error
+    refused = fault(400, message="no such model")
+    with ScriptedServer([refused, refused]) as model:
         async with run_gateway(model, platform, home, timing=clock.timing, heartbeat=ON):
             for beat in range(2):
                 clock.now += 2 if not beat else BEAT

@@ -58,7 +58,6 @@ class Scheduler:
     async def run(self) -> None:
         """Start what is due until it is cancelled. After an error, such as a full disk, it goes on later."""
         try:
-            await self._recover()
             before, changes = self._clock(), -1
             while True:
                 try:
@@ -82,7 +81,8 @@ class Scheduler:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _recover(self) -> None:
+    async def recover(self) -> None:
+        """Report what an earlier gateway has left behind, and store what the settings say. To be called first."""
         now, heartbeat = self._clock(), self._services.settings.heartbeat
         for run in await self._db.run(recover_runs, now):
             self._services.log.write("unsure", run.channel, run.chat, run.key, run.job)

@@ -236,6 +236,7 @@ async def _run_all(gateway: Gateway, db: StoreThread, scheduler: Scheduler) -> A
     for channel, chat in await db.run(GatewayStore.recover):
         if channel in gateway.channels:
             gateway.chats.get(channel, chat)
+    await scheduler.recover()
     running = [asyncio.create_task(gateway.run_outbox())]
     running.append(asyncio.create_task(scheduler.run()))
     running += [asyncio.create_task(gateway.run_channel(channel)) for channel in gateway.channels.values()]
