@@ -323,6 +323,7 @@ def compose_session(
         servers=ServerSwitches(parts),
         surroundings=surroundings,
         attachments=main.attachments,
+        timing=environment.timing,
         find_unsaid=partial(
             find_unsaid,
             (*config.warnings, *rule_set.warnings, *hooks.warnings),

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from msgspec import Struct
 
 from odin.core.errors import UsageError
+from odin.core.event_values import Mode
+from odin.core.format import clip_line
 
 MIN_EVERY_S = 60.0
 """The shortest interval."""
@@ -30,6 +32,37 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
         if self.every:
             return f"every {format_interval(self.every)}"
         return f"{self.cron} ({self.timezone})" if self.timezone else self.cron
+
+
+class SessionSchedule(Struct, frozen=True):
+    """A prompt of a session that is due again and again, at most `limit` times, or once. `due` is the next time."""
+
+    id: str
+    text: str
+    schedule: Schedule
+    mode: Mode
+    limit: int
+    due: float
+    runs: int = 0
+
+    @property
+    def prompt_id(self) -> str:
+        """The id of the prompt of the last run."""
+        return f"schedule-{self.id}-{self.runs}"
+
+    def describe(self) -> str:
+        """Return what was typed, on one line."""
+        when = f"/loop every {format_interval(self.schedule.every)}"
+        return clip_line(f"{when if self.schedule.every else f'/at {format_local(self.due)}'} {self.text}", 100)
+
+    def describe_loss(self, now: float) -> str:
+        """Return what is said of it when its session is resumed; "" if it still holds, because its time is ahead."""
+        if self.schedule.every:
+            missed = f" It was due at {format_local(self.due)}." if self.due <= now else ""
+            return f"`{self.describe()}` was on when the session ended.{missed} It does not start again by itself."
+        if self.due > now:
+            return ""
+        return f"`{self.describe()}` was missed, because the session was closed."
 
 
 class _LocalZone(tzinfo):

@@ -37,6 +37,7 @@ from odin.core.event import (
     PromptInjected,
     PromptQueued,
     RoleChanged,
+    ScheduleChanged,
     ServersToggled,
     SessionOpened,
     SystemPromptChanged,
@@ -49,6 +50,7 @@ from odin.core.format import clip
 from odin.core.message import Message, Usage
 from odin.core.policy import SessionRule
 from odin.core.prompt import copy_prompt
+from odin.core.schedule import SessionSchedule
 from odin.core.timeline import OpenWork
 from odin.core.tool import CollectedItem
 from odin.session.conversation import MainConversation, ReadLog, UsedSkills
@@ -304,6 +306,7 @@ class SessionState:
             SystemPromptChanged,
             ToolsChanged,
             ServersToggled,
+            ScheduleChanged,
         )
     )
 
@@ -327,6 +330,8 @@ class SessionState:
         self.conversation = MainConversation(read_log, self.file_history.mark)
         self.sub_agents = SubAgentThreads(read_log)
         self.board = TaskBoard()
+        self.schedules: dict[str, SessionSchedule] = {}
+        self.schedule_count = 0
         self.permissions = SessionPermissions()
         self.totals = SessionTotals()
         self._queued_prompts = PromptQueueState()
@@ -402,6 +407,12 @@ class SessionState:
                 self.system_prompt = event.text
             case ToolsChanged() if not envelope.agent:
                 self.tools = event.tools
+            case ScheduleChanged():
+                if event.is_on:
+                    self.schedule_count += event.schedule.id not in self.schedules
+                    self.schedules[event.schedule.id] = event.schedule
+                else:
+                    self.schedules.pop(event.schedule.id, None)
             case ServersToggled(names=names, enabled=enabled):
                 self.enabled_servers = (self.enabled_servers - {*names}) | ({*names} if enabled else set[str]())
             case _:
@@ -487,6 +498,7 @@ class SessionState:
             unread_messages=len(self.board.list_messages("")),
             used_skills={agent: tuple(names) for agent, names in self.skills.by_agent.items()},
             interactions=self.open_work.interactions,
+            schedules=tuple(self.schedules.values()),
         )
 
     def _describe_sub_agent(self, record: SubAgentRecord) -> SubAgentRecord:

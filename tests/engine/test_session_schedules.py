@@ -1,0 +1,150 @@
+"""`/loop every` and `/at`: prompts of an open session at a time, which somebody can always end."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odin.core.errors import UsageError
+from odin.core.event import ScheduleChanged, SessionOpened, TurnStarted, Warned
+from odin.core.op import AddSchedule, Interrupt, RemoveSchedule
+from odin.core.timing import Timing
+from odin.testing import ScriptedServer, say
+from odin.ui.dangling_work import DanglingWork
+from odin.ui.slash_commands.actions import ACTIONS, CommandContext
+from tests.engine.conftest import Start, Talk
+from tests.gateway.test_schedules import Clock
+
+HOUR = 3600.0
+
+
+def use(clock: Clock) -> dict[str, Any]:
+    return {"timing": Timing(clock=clock, schedule_tick_s=0.01)}
+
+
+async def wait_until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(8):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def wait_for_turns(talk: Talk, count: int) -> list[str]:
+    """Return the prompts when there are so many, and all are answered."""
+    async with asyncio.timeout(8):
+        while True:
+            shot = await talk.client.snapshot()
+            if len(shot.messages) >= count and not shot.executing:
+                return [turn.body for turn in shot.messages]
+            await asyncio.sleep(0.01)
+
+
+async def test_again_and_again_and_once(start: Start) -> None:
+    clock = Clock()
+    talk = await start([say("one"), say("two"), say("now")], **use(clock))
+    await talk.client.submit(AddSchedule("check", every="10m", mode="ask_mode", limit=2))
+    await talk.client.submit(AddSchedule("go home", at="in 2h", mode="ask_mode"))
+    assert [item.id for item in (await talk.client.snapshot()).schedules] == ["1", "2"]
+    clock.now += 600
+    assert await wait_for_turns(talk, 1) == ["check"]
+    clock.now += 2 * HOUR  # the computer slept: what was missed meanwhile comes once
+    assert sorted(await wait_for_turns(talk, 3)) == ["check", "check", "go home"]
+    await wait_until(lambda: not talk.client.session.take_snapshot().schedules)  # type: ignore[attr-defined]
+    started = await talk.recorded_events(TurnStarted)
+    assert {(turn.source, turn.mode) for turn in started} == {("schedule", "ask_mode")}
+    ended = [event.reason for event in await talk.recorded_events(ScheduleChanged) if not event.is_on]
+    assert sorted(ended) == ["", "It has run 2 times."]
+
+
+async def test_an_interrupt_ends_it(start: Start) -> None:
+    clock = Clock()
+    talk = await start([say("slow").delay(20)], **use(clock))
+    await talk.client.submit(AddSchedule("check", every="10m"))
+    clock.now += 600
+    await asyncio.to_thread(talk.server.wait_for, 1)
+    clock.now += 600  # it is left out while the session is busy
+    await talk.client.submit(Interrupt())
+    await talk.until_live(Warned)
+    assert talk.all(Warned)[-1].text == "/loop every 10m check has ended. You interrupted it."
+    assert (await talk.client.snapshot()).schedules == () and len(talk.server.requests) == 1
+
+
+async def test_a_resumed_session_asks_nothing(start: Start) -> None:
+    """What was missed is said, and ended; a time that is ahead holds."""
+    clock, server = Clock(), ScriptedServer([say("later"), say("hi")]).start()
+    talk = await start(None, server=server, **use(clock))
+    await talk.client.submit(AddSchedule("check", every="10m"))
+    await talk.client.submit(AddSchedule("early", at="in 1h"))
+    await talk.client.submit(AddSchedule("late", at="in 5h"))
+    session = (await talk.client.snapshot()).session
+    await talk.client.close()
+    clock.now += 2 * HOUR
+    again = await start(None, server=server, resume=session, **use(clock))
+    assert [item.text for item in (await again.client.snapshot()).schedules] == ["late"]
+    shown = DanglingWork()
+    async for envelope in again.client.stream_events(after=-1):
+        shown.apply(envelope)
+        if envelope.seq >= (await again.client.snapshot()).seq:
+            break
+    assert len([event for event, _ in shown.make_end_events() if isinstance(event, Warned)]) == 1  # of the real clock
+    assert server.requests == []
+    clock.now += 3 * HOUR
+    assert await wait_for_turns(again, 1) == ["late"]
+    reasons = [event.reason for event in await again.recorded_events(ScheduleChanged) if not event.is_on]
+    assert "`/loop every 10m check` was on when the session ended. It was due at " in reasons[0]
+    assert reasons[1].endswith("early` was missed, because the session was closed.")
+    assert len(await again.recorded_events(SessionOpened)) == 2
+
+
+async def test_the_clock_is_set_back(start: Start) -> None:
+    clock = Clock()
+    talk = await start([say("one")], **use(clock))
+    await talk.client.submit(AddSchedule("check", every="10m"))
+    clock.now -= 24 * HOUR
+    await wait_until(lambda: talk.client.session.take_snapshot().schedules[0].due < clock.now + 700)  # type: ignore[attr-defined]
+    clock.now += 600
+    assert await wait_for_turns(talk, 1) == ["check"]
+
+
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [
+        (AddSchedule("x", every="10s"), "too short"),
+        (AddSchedule("x", at="yesterday"), "Invalid time"),
+        (AddSchedule("x"), "one of"),
+        (AddSchedule(" ", every="10m"), "needs a prompt"),
+        (AddSchedule("x", every="10m", limit=5000), "from 1 to 1000"),
+    ],
+)
+async def test_what_cannot_be_scheduled(start: Start, op: AddSchedule, words: str) -> None:
+    talk = await start([])
+    with pytest.raises(UsageError, match=words):
+        await talk.client.submit(op)
+    assert not await talk.client.submit(RemoveSchedule())
+
+
+async def test_the_slash_commands(start: Start) -> None:
+    clock = Clock()
+    talk = await start([], **use(clock))
+    ctx = CommandContext(talk.client, None, "edit_mode", None)  # type: ignore[arg-type, call-arg]
+
+    async def run(line: str) -> str:
+        name, _, rest = line.removeprefix("/").partition(" ")
+        return await ACTIONS[name](ctx, rest)
+
+    assert "1. /loop every 10m check the build (next " in await run("/loop every 10m --limit 3 check the build")
+    assert "3 to go" in await run("/loop")
+    assert "2. /at " in await run("/at in 20m go home")
+    assert "3. /at 2099-01-31 18:00 late" in await run("/at 2099-01-31 18:00 late")
+    assert await run("/loop off 1") == "Ended 1 schedule."
+    assert await run("/loop off") == "Loop mode is already off."
+    assert await run("/at off 2") == "Ended 1 schedule."
+    assert await run("/at off") == "Ended 1 schedule."
+    assert await run("/at") == "Nothing is scheduled."
+    for line, words in (
+        ("/at 18:00", "needs a time"),
+        ("/loop every 10m", "needs an interval"),
+        ("/at off 9", "no schedule"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            await run(line)
