@@ -32,6 +32,7 @@ GROUPS = (
     "servers",
     "watchers",
     "page",
+    "acp",
     "commands",
     "views",
     "cancel",

@@ -174,10 +174,6 @@ def test_closed_standard_streams_cause_no_error(workspace: Path, closed: str) ->
     assert "a.txt" in done.stdout
 
 
-def test_flag_without_effect_is_reported(run_odin: Run) -> None:
-    assert_clean_exit(run_odin("-p", "list files", "--add-dir", "x"), 0, "--add-dir is ignored")
-
-
 @pytest.mark.slow
 def test_invalid_utf8_causes_no_error(workspace: Path) -> None:
     """In a file name, in the prompt, in the folder name and in the model name."""

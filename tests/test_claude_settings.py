@@ -281,7 +281,7 @@ def run_calls(run_odin: Run, *args: str) -> tuple[str, list[str]]:
 def test_before_trust_a_repository_can_only_restrict(run_odin: Run, repository: Path) -> None:
     stderr, results = run_calls(run_odin)
     assert f"{repository}/.claude/settings.json: ignored because this folder is not trusted: " in stderr
-    assert "rules, permission_mode, hooks, env, mcp" in stderr
+    assert "rules, permission_mode, additional_directories, hooks, env, mcp" in stderr
     assert not list(repository.glob("*-ran")) and not list(repository.glob("canary*"))
     assert not (repository / "src").exists()
     assert "APP_MODE" not in results[0]
@@ -314,7 +314,7 @@ def test_a_trusted_repository_works_as_there(run_odin: Run, repository: Path) ->
         assert not any(name in text for name in ("LD_PRELOAD", "/evil", "HTTPS_PROXY", "theirs"))
     assert "hush" not in results[-1] and "Bash(curl:*)" in results[2]
     assert not list(repository.glob("canary-[sk]*"))
-    names = "'apiKeyHelper', 'permissions.additionalDirectories', hooks of type 'prompt', "
+    names = "'apiKeyHelper', hooks of type 'prompt', "
     names += "the hook event 'Setup', the variable 'ANTHROPIC_BASE_URL', the variable 'ANTHROPIC_API_KEY', "
     assert f"{repository}/.claude/settings.json: {names}" in stderr
     assert "not supported" not in run_calls(run_odin)[0], "it is said once"

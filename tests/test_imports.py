@@ -37,13 +37,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "host": {"core", "config", "app", "context", "engine", "models", "redis", "session", "tools"},
     "remote": {"core", "providers.address", "providers.http", "version"},
     "server": {"core", "config", "app", "engine", "host", "providers.tls", "remote", "session", "ui", "version"},
+    "acp": {"core", "config", "app", "engine", "host", "server.local", "session", "ui", "version"},
     "gateway": {
         "core", "config", "app", "engine", "host", "providers.http", "remote.local", "sandbox.process",
         "sandbox.runner", "server.access", "server.guard", "server.http", "server.local", "server.pairing_codes", "ui",
     },
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
-        "core", "config", "providers", "models", "policy", "hooks", "sandbox", "session", "tools", "engine",
+        "acp", "core", "config", "providers", "models", "policy", "hooks", "sandbox", "session", "tools", "engine",
         "checkpoints", "app", "host", "gateway", "mcp", "remote", "replay", "server", "ui", "version",
         "context.markdown_folder",
     },
@@ -56,7 +57,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 }  # fmt: skip
 """What each package may import besides itself. `policy.modes` allows that module only."""
 
-LAZY_PACKAGES = {"models", "mcp", "app", "host", "server", "gateway", "replay", "commands", "api", "entry", "__init__"}
+LAZY_PACKAGES = {
+    "models", "mcp", "app", "host", "server", "gateway", "acp", "replay", "commands", "api", "entry", "__init__",
+}  # fmt: skip
 """Packages that may import others inside functions to keep start-up fast. The rest import only their own parts late."""
 
 SLOW_MODULES = {

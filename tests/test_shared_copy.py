@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from odin.app.shared_copy import SharedCopy, copy_session
-from odin.app.text_scrubber import EMAIL_KIND, FILE_KIND, HOME_KIND, TextScrubber
+from odin.app.text_scrubber import EMAIL_KIND, FILE_KIND, HOME_KIND, LIKELY_KIND, TextScrubber
 from odin.config.paths import make_environment
 from odin.core.call_events import (
     HookRan,
     PermissionAnswered,
     Replied,
+    SpawnFinished,
+    SpawnStarted,
     ToolEnded,
     ToolStarted,
 )
@@ -66,6 +68,13 @@ def test_no_secret_of_any_event_is_in_the_copy(home: Path, workspace: Path) -> N
     found = {item.kind: item.count for item in copy.review.redactions}
     assert {"Anthropic key", "GitHub token", "GitLab token", "key of anthropic", "SERVICE_TOKEN"} <= set(found)
     assert {EMAIL_KIND, HOME_KIND, "DB_LOGIN in .env"} <= set(found)
+
+
+def test_values_in_env_files_of_packages(workspace: Path) -> None:
+    (workspace / "apps/web").mkdir(parents=True)
+    (workspace / "apps/web/.env").write_text("DB_LOGIN=web8kd93nf\n")
+    copy = copy_events(workspace, [*turn("a", "it prints web8kd93nf")])
+    assert "it prints [redacted: DB_LOGIN in apps/web/.env]" in read_text(copy)
 
 
 def test_the_review_says_what_and_where(workspace: Path) -> None:
@@ -134,6 +143,19 @@ def test_what_only_the_user_needs_is_left_out(workspace: Path) -> None:
         ([*turn("c", "third", "fine"), MessageRemoved()], ["first", "third"], ["fine"]),
         ([*turn("c", "third", "fine"), MessageRemoved(), MessageRemoved()], ["second"], ["third", "fine"]),
         (
+            [
+                *turn("c", "third", "fine"),
+                SpawnStarted("spawn-1", "", "make"),
+                *(*turn("d", "fourth", "well"), SpawnStarted("spawn-2", "", "serve")),
+                Rewound("r", "d", files=True, chat=True),
+                SpawnFinished("spawn-1", "finished", 0, "made"),
+                SpawnFinished("spawn-2", "finished", 0, "served"),
+                MessageRemoved(),
+            ],
+            ["third", "made"],
+            ["fine", "fourth", "well", "served"],
+        ),
+        (
             [TurnStarted("c", "third", "edit_mode"), TurnEnded("c", "error", error_kind="PromptBlocked")],
             ["first", "second"],
             ["third"],
@@ -153,7 +175,7 @@ def call_events(name: str, args: Mapping[str, Any], result: str) -> list[AnyEven
     return [
         TurnStarted("p1", "go", "edit_mode"),
         Replied(ReplyMessage((ToolCall("c1", name, dict(args)),))),
-        ToolStarted("c1", name, dict(args), "a description"),
+        ToolStarted("c1", name, dict(args), str(args.get("command", "a description"))),
         ToolEnded("c1", name, "success", result, display=result, note=result, for_user=result),
         TurnEnded("p1", "end_turn"),
     ]
@@ -172,12 +194,43 @@ PLAIN = "hunter two"
         ("Edit", {"file_path": "config/.env", "old_string": "A=1", "new_string": f"A={PLAIN}"}),
         ("apply_patch", {"patch": f"*** Begin Patch\n*** Update File: .env\n+A={PLAIN}\n*** End Patch"}),
         ("mcp__files__read", {"paths": ["a.txt", "/home/x/.ssh/id_ed25519"]}),
+        ("Write", {"file_path": "~/.netrc", "content": f"machine a.io login me password {PLAIN}"}),
+        ("Edit", {"file_path": "secrets.yml", "old_string": "x", "new_string": PLAIN}),
+        ("MultiEdit", {"file_path": ".env", "edits": [{"old_string": "x", "new_string": PLAIN}]}),
+        ("Bash", {"command": f"echo '{PLAIN}' > ~/.pgpass"}),
+        ("Bash", {"command": "cat .env*"}),
+        ("Bash", {"command": "true " * 5000 + "; cat .env"}),
+        ("mcp__shell__run", {"cmd": "true\n" * 200 + "cat .env"}),
+        ("Grep", {"pattern": "A", "glob": ".env*"}),
     ],
 )
 def test_the_content_of_secret_files(workspace: Path, name: str, args: Mapping[str, Any]) -> None:
     copy = copy_events(workspace, call_events(name, args, f"A={PLAIN}"))
     assert PLAIN not in read_text(copy)
     assert FILE_KIND in [item.kind for item in copy.review.redactions]
+
+
+def test_a_process_with_a_secret_file(workspace: Path) -> None:
+    """Its output is also in the report of its end, and in the result of who asks for it."""
+    copy = copy_events(
+        workspace,
+        [
+            TurnStarted("p1", "go", "edit_mode"),
+            SpawnStarted("spawn-1", "c1", f"tail -f .env; echo {PLAIN}", f"says {PLAIN}"),
+            ToolStarted("c2", "SpawnStatus", {"id": "spawn-1"}, "spawn-1"),
+            ToolEnded("c2", "SpawnStatus", "success", PLAIN),
+            SpawnFinished("spawn-1", "finished", 0, PLAIN),
+            PromptInjected("spawn-1-ended", f"It ended: {PLAIN}", "edit_mode", source="mail", turn="p1"),
+            ContextAdded(PLAIN, command=f"echo {PLAIN} >> .env", id="x"),
+        ],
+    )
+    assert PLAIN not in read_text(copy)
+    assert "spawn-1" in read_text(copy)
+
+
+def test_a_command_that_only_reads_a_secret_file_is_shown(workspace: Path) -> None:
+    written = read_text(copy_events(workspace, call_events("Bash", {"command": "cd x && cat .env | wc"}, PLAIN)))
+    assert "cd x && cat .env | wc" in written and PLAIN not in written
 
 
 def test_other_files_stay(workspace: Path) -> None:
@@ -191,6 +244,50 @@ def test_a_value_is_judged_by_its_key(workspace: Path) -> None:
     written = read_text(copy_events(workspace, call_events("mcp__web__post", args, "ok")))
     assert '"q8w7e6r5"' not in written and "a1s2d3f4" not in written
     assert "Jane" in written and "q8w7e6r5x" in written
+    args = {"password": "hunter", "apiKey": "Zx9Qw8Er", "cookies": "sid=abcdefgh", "key": "Enter", "token": "$TOKEN"}
+    written = read_text(copy_events(workspace, call_events("mcp__web__post", args, "ok")))
+    assert [value for value in ("hunter", "Zx9Qw8Er", "abcdefgh") if value in written] == []
+    assert "Enter" in written and "$TOKEN" in written
+
+
+@each(
+    "text",
+    [
+        "DB_PASS={}",
+        "export MYSQL_PWD='{}'",
+        "SECRET_KEY_BASE={}",
+        '"AES_KEY": "{}"',
+        "password: {}",
+        '{{"password": "{}"}}',
+        "machine a.io login me password {}",
+        "tool --password {}",
+        "curl -sS -u me:{} https://a.io",
+        "sshpass -p {} ssh a.io",
+        "docker login -u me -p {}",
+        "Cookie: theme=dark; sid={}",
+        "Set-Cookie: sid={}; Path=/",
+        "https://{}wert9yui@github.com/a/b",
+    ],
+)
+def test_likely_secrets(workspace: Path, text: str) -> None:
+    secret = "hunter2x9zqwert"
+    copy = copy_events(workspace, [*turn("a", text.format(secret))])
+    assert secret not in read_text(copy)
+    assert [item.kind for item in copy.review.redactions] == [LIKELY_KIND]
+
+
+@each(
+    "text",
+    [
+        "password: string; password = hash2(x); passwords 123456",
+        "API_KEY=os.environ['API_KEY'] TOKEN=$TOKEN KEY=value SECRET=your_secret_here KEY=/home/x/file",
+        "curl -u $USER:$PASS https://a.io; docker run -p 8080:80 -u 1000:1000 x; the cookie: a small thing",
+        "https://git@github.com/a/b ssh://me@a.io/x",
+    ],
+)
+def test_what_is_no_secret_stays(workspace: Path, text: str) -> None:
+    environment = make_environment({"HOME": "/home/jane", "USER": "jane"}, str(workspace))
+    assert TextScrubber(Redactor({}), environment).scrub(text) == text
 
 
 def test_arguments_are_those_that_ran(workspace: Path) -> None:
@@ -250,6 +347,11 @@ def test_injected_prompts_and_titles(workspace: Path) -> None:
         ("/tmp/pytest-of-jane/x jane@laptop:~$", "/tmp/pytest-of-user/x user@laptop:~$"),
         ("-rw-r--r-- 1 jane jane 12 a", "-rw-r--r-- 1 user user 12 a"),
         ("ask Jane about jane", "ask Jane about jane"),
+        ("USER=jane\nuid=1000(jane) x", "USER=user\nuid=1000(user) x"),
+        ("jane  12 0.0 bash; chown jane:jane ~jane/x", "user  12 0.0 bash; chown user:user ~user/x"),
+        (r"C:\Users\jane\x", r"C:\Users\user\x"),
+        ("https://a.io/u/a@corp.de/x?m=a%40corp.de", "https://a.io/u/[redacted: e-mail]/x?m=[redacted: e-mail]"),
+        ("a@münchen.de, ssh://git@corp.de/x", "[redacted: e-mail], ssh://git@corp.de/x"),
         ("mail a.b+c@corp.de, git@github.com:x/y", "mail [redacted: e-mail], git@github.com:x/y"),
         ("icon@2x.png me@example.com npm@10.2.3 @decorator", "icon@2x.png me@example.com npm@10.2.3 @decorator"),
         ("\x1b[31mred\x1b[0m\r\n\x9b1mbold\u202e", "red\nbold"),

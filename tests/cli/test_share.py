@@ -200,6 +200,8 @@ def test_deleting_the_session_removes_its_copy(run_here: RunHere, log: Path, wor
         (("aa1", "--url", URL, "--expires", "0"), "--expires 0 is not possible."),
         (("aa1", "--file", "page.txt"), "--file writes HTML, not 'page.txt'. Use a name such as page.html."),
         (("aa1", "--file", "page.html", "--keep"), "--file makes no link. Leave out --expires, --keep and --url."),
+        (("aa1", "--yes", "--url", URL, "--file", ""), "--file is empty. Leave it out, or give it a value."),
+        (("aa1", "--yes", "--url", URL, "--expires", ""), "--expires is empty."),
         (("--list", "aa1"), "--list and --revoke go with no other option but --json."),
         (("--list", "--revoke", "all"), "--list and --revoke go with no other option but --json."),
         (("--revoke", "all", "--yes"), "--list and --revoke go with no other option but --json."),

@@ -101,6 +101,7 @@ def write_webhooks(home: Path, port: int, url: str) -> None:
 
 
 @soak
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", list_seeds(1, 5))
 async def test_kills_under_load(home: Path, seed: int) -> None:
@@ -127,6 +128,7 @@ async def test_kills_under_load(home: Path, seed: int) -> None:
 
 
 @soak
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 async def test_many_messages(home: Path) -> None:
     """The order is kept in each chat, and the process does not grow with the number of messages."""

@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_entry_points(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-chat\nVersion: 1.0\n")
     (dist / "entry_points.txt").write_text("[odin.channels]\nbroken = broken_chat:Channel\n")
     (tmp_path / "broken_chat.py").write_text(f"raise RuntimeError('no {TOKEN}')\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     write_settings(home, channels={"broken": {"token": TOKEN}})
     code, _, err = run_here("gateway")
     assert code == 2 and "The channel 'broken' (broken_chat:Channel) cannot be used: RuntimeError" in err

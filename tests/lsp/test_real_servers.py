@@ -193,7 +193,7 @@ async def test_typescript_renames_keep_the_other_name_of_a_place(
             progress=lambda text: None,
             environment=make_environment(cwd=root),
         )
-        rename, args = LspRenameTool(lambda: servers, FileCache(read_first=False)), RenameArgs(path, symbol, "sum")
+        rename, args = LspRenameTool(lambda path: servers, FileCache(read_first=False)), RenameArgs(path, symbol, "sum")
         await rename.resolve(args, ctx)
         assert "Renamed" in (await rename.run(args, ctx)).text
         for name, text in changed.items():
@@ -213,7 +213,7 @@ async def test_real_server_finds_symbols_renames_and_reports_errors(servers: Lan
         progress=lambda text: None,
         environment=make_environment(cwd=root),
     )
-    tool = LspTool(lambda: servers)
+    tool = LspTool(lambda path: servers)
 
     async def ask(**args: object) -> list[str]:
         return (await tool.run(LspArgs(**args), ctx)).text.splitlines()  # pyright: ignore[reportArgumentType]
@@ -230,7 +230,7 @@ async def test_real_server_finds_symbols_renames_and_reports_errors(servers: Lan
     assert all("total(" in line for line in references)
     assert any("The sum in ¤" in line for line in await ask(action="hover", path=main, symbol="total"))
     assert (await ask(action="symbols", path=cart))[0] == f"{cart}:{first}: Cart ({kind})"
-    rename = LspRenameTool(lambda: servers, FileCache(read_first=False))
+    rename = LspRenameTool(lambda path: servers, FileCache(read_first=False))
     args = RenameArgs(cart, "total", "sum_up")
     await rename.resolve(args, ctx)
     assert f"{len(users) + 1} places in {len(users) + 1} files" in (await rename.run(args, ctx)).text

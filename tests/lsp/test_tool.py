@@ -98,7 +98,7 @@ async def test_invalid_rename_edit_is_refused(serve: Serve, ctx: ToolContext, mo
         ({"documentChanges": [{"textDocument": 5, "edits": [edit]}]}, "which is no file"),
         ({"changes": {f"{uri}{number}": [edit] for number in range(300)}}, "300 files; 200 is the limit"),
     ]
-    tool = LspRenameTool(lambda: servers, FileCache())
+    tool = LspRenameTool(lambda path: servers, FileCache())
     servers = serve()
     args = RenameArgs("a.txt", "old", "new")
     for result, reason in table:
@@ -117,7 +117,7 @@ async def test_invalid_locations_are_left_out_and_long_lists_are_cut(
     serve: Serve, ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
 ):
     servers = serve()
-    tool = LspTool(lambda: servers)
+    tool = LspTool(lambda path: servers)
     here = {"uri": f"file://{ctx.root}/a.txt", "range": SPAN}
     link = {"targetUri": "file:///usr/lib/x.txt", "targetSelectionRange": SPAN}
     far = [{"uri": here["uri"], "range": {**SPAN, "start": {"line": line, "character": 0}}} for line in range(99)]
@@ -141,12 +141,12 @@ async def test_invalid_locations_are_left_out_and_long_lists_are_cut(
 async def test_symbols_come_from_the_working_servers_of_the_project(serve: Serve, ctx: ToolContext):
     others = {"broken": make_settings("exit:initialize"), "zig": make_settings(file_types=(".zig",))}
     servers = serve(others=others)
-    found = (await LspTool(lambda: servers).run(LspArgs("symbols", query="old"), ctx)).text.splitlines()
+    found = (await LspTool(lambda path: servers).run(LspArgs("symbols", query="old"), ctx)).text.splitlines()
     assert found[:2] == ["a.txt:1: old (variable)"] * 2
     assert found[2:] == ["broken cannot answer: it ended (exit code 3): out of luck."]
     assert [server.status for server in servers.all] == ["failed", "idle", "ready"]
     servers = serve("exit:initialize")
-    result = await LspTool(lambda: servers).run(LspArgs("symbols", query="old"), ctx)
+    result = await LspTool(lambda path: servers).run(LspArgs("symbols", query="old"), ctx)
     assert result.is_error
     assert result.text.startswith("fake cannot answer: it ended (exit code 3): out of luck.\nNo language server")
 
@@ -154,7 +154,7 @@ async def test_symbols_come_from_the_working_servers_of_the_project(serve: Serve
 async def test_next_server_is_asked_if_one_cannot_start(serve: Serve, ctx: ToolContext):
     servers = serve(others={"broken": make_settings("exit:initialize")})
     assert (
-        await LspTool(lambda: servers).run(LspArgs("hover", "a.txt", symbol="old"), ctx)
+        await LspTool(lambda path: servers).run(LspArgs("hover", "a.txt", symbol="old"), ctx)
     ).text == "about old\n\nmore"
 
 
@@ -162,9 +162,9 @@ async def test_answer_is_marked_as_incomplete_while_the_server_loads_the_project
     servers = serve("loading", timing=Timing(lsp_settle_s=0.05))
     last = "fake is still loading the project, so this may be incomplete."
     for args in (LspArgs("references", "a.txt", symbol="old"), LspArgs("symbols", query="old")):
-        found = (await LspTool(lambda: servers).run(args, ctx)).text.splitlines()
+        found = (await LspTool(lambda path: servers).run(args, ctx)).text.splitlines()
         assert (len(found), found[-1]) == (3, last)
     assert servers.list_states()[0].status == "starting"
-    rename, args = LspRenameTool(lambda: servers, FileCache()), RenameArgs("a.txt", "old", "new")
+    rename, args = LspRenameTool(lambda path: servers, FileCache()), RenameArgs("a.txt", "old", "new")
     await rename.resolve(args, ctx)
     assert rename.validate(args).startswith("fake is still loading the project")

@@ -24,6 +24,17 @@ KEYS = [
     ("OpenAI key", "sk-" + "svcacct-" + MIXED),
     ("OpenRouter key", "sk-" + "or-v1-" + HEX),
     ("API key", "sk-" + MIXED + MIXED[:16]),
+    ("Cerebras key", "csk-" + MIXED + MIXED[:16]),
+    ("Together key", "tgp_v1_" + MIXED + "-_345678901"),
+    ("Fireworks key", "fw_" + MIXED[:24]),
+    ("NVIDIA key", "nvapi-" + MIXED * 2),
+    ("Brave key", "BSA" + MIXED[:26] + "-_"),
+    ("Bedrock key", "ABSK" + MIXED * 3 + "=="),
+    ("Bedrock key", "bedrock-api-key-" + MIXED * 4),
+    ("Google API key", "AQ." + "Ab8" + MIXED + "-_345678901"),
+    ("Azure key", MIXED + MIXED[:20] + "JQQJ99" + MIXED[:26]),
+    ("1Password token", "ops_eyJ" + MIXED * 4),
+    ("Stripe key", "sk_" + "test_" + MIXED[:24]),
     ("GitHub token", "ghp_" + MIXED + "1234"),
     ("GitHub token", "gho_" + MIXED + "1234"),
     ("GitHub token", "ghs_" + MIXED + "1234"),
@@ -308,3 +319,22 @@ def test_redaction_time_is_not_quadratic():
     for text in LONG_TEXTS:
         made(text)
     assert time.process_time() - started < 60
+
+
+@each(
+    "start",
+    [
+        ".env:",
+        "./.env:3:",
+        "/a/my-project/prod.env:12:",
+        "a-1/b.env-12-",
+        ".env-",
+        "HEAD:.env:3:",
+        "HEAD~2:a/.env:",
+    ],
+)
+def test_a_search_in_secret_files(start: str):
+    """With and without line numbers, lines of context, and of a revision."""
+    assert PATTERN_REDACTOR(f"{start}NAME=two words").text == f"{start}NAME=[redacted: value of a secret file]"
+    other = f"{start.replace('.env', '.py')}NAME=two words"
+    assert PATTERN_REDACTOR(other).text == other

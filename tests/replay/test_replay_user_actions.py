@@ -10,6 +10,7 @@ from odin.core.call_events import PermissionAsked, PlanAsked, ToolStarted
 from odin.core.event import Compacted, LoopChanged, LoopPrompted, PromptInjected
 from odin.core.op import (
     AddContext,
+    AddRoot,
     AddRule,
     AnswerPermission,
     AnswerPlan,
@@ -25,6 +26,7 @@ from odin.core.op import (
     SetLoop,
     SetPermissionMode,
 )
+from odin.replay.recording import save_recording
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start
 from tests.engine.test_questions import wait_for_event
@@ -172,3 +174,26 @@ async def test_plan_answers_are_replayed(start: Start, workspace: Path):
         await talk.client.submit(replace(answer, ask_id=event.ask_id))
     assert (await talk.until_end("p1")).text == "Done."
     assert_same(await replay(await close_session(talk), workspace))
+
+
+async def test_work_in_other_folders_is_replayed_in_copies(start: Start, workspace: Path, tmp_path: Path):
+    lib, docs = workspace.parent / "lib", workspace.parent / "docs"
+    for folder in (lib, docs):
+        folder.mkdir()
+        (folder / "a.txt").write_text("one\n")
+    command = {"command": f"echo two >> {lib}/a.txt; cat {docs}/a.txt; echo x > {docs}/b.txt"}
+    script = [call("WriteFile", {"file_path": f"{lib}/b.txt", "content": "new\n"}), say("One.")]
+    script += [call("ExecuteCommand", command), call("Read", {"file_path": f"{lib}/a.txt"}), say("Two.")]
+    talk = await start(script, add_dirs=(str(lib),))
+    await talk.say("one")
+    await talk.client.submit(AddRoot(f"{docs}:ro"))
+    await talk.say("two")
+    before = (lib / "a.txt").read_text()
+    session = await close_session(talk)
+    report = await replay(session, workspace)
+    assert_same(report)
+    assert not any("Skipped" in note for note in report.notes)
+    saved = tmp_path / "recording"
+    save_recording(session, str(saved), str(workspace))
+    assert_same(await replay(str(saved), workspace))
+    assert (lib / "a.txt").read_text() == before == "one\ntwo\n"

@@ -1,5 +1,6 @@
 """Slash commands of the page: what they say and change, in the name and with the right of the client."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,39 @@ async def test_commands_that_are_not_for_pages(workspace: Path) -> None:
             assert (await run(served, "approve", session, " "))[0] == 400
             got = await served.ask("view", "GET", f"/sessions/{session}/complete?line=/mo&column=3")
             assert got.json()["items"][0]["label"] == "/model" and "/mouse" not in got.text
+
+
+async def test_the_memory(workspace: Path, home: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            for line, told, known in (
+                ("/memory add --user likes tea", "Later sessions will know it.\n", True),
+                ("/memory remove --user likes tea", "Removed from the memory.\n", False),
+            ):
+                status, answer = await run(served, "approve", session, line)
+                assert (status, answer["text"]) == (200, told)
+                assert ("likes tea" in (await run(served, "view", session, "/memory"))[1]["text"]) == known
+
+
+async def test_nothing_goes_on_after_a_command(workspace: Path) -> None:
+    command = call("Bash", {"command": "sleep 60", "run_in_background": True}, id="c1")
+    with ScriptedServer([command, say("Started.")]) as model:
+        async with serve(model, workspace) as served:
+            session = await served.open()
+            await run(served, "approve", session, "/permissions bypassPermissions")
+            await served.submit("approve", session, Prompt("p1", "start it"))
+            await served.wait_until(session)
+            before = len(asyncio.all_tasks())
+            for _ in range(3):
+                status, answer = await run(served, "view", session, "/ps 1 follow")
+                assert (status, answer["hint"]) == (400, "/ps ID shows the output so far.")
+            assert len(asyncio.all_tasks()) <= before
+            assert (await run(served, "prompt", session, "/ps 1 stop"))[0] == 200
+
+
+async def test_a_long_line_is_not_repeated(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            status, answer = await run(served, "view", await served.open(), "/" + "a" * 1_000_000)
+            assert status == 400 and len(str(answer)) < 300

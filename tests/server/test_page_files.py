@@ -48,6 +48,15 @@ async def test_files_are_public_and_can_load_nothing_else(workspace: Path) -> No
             assert b"content-encoding: gzip" in head and gzip.decompress(body) == plain.content
 
 
+async def test_other_paths_are_not_found(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            for path in ("nothing", "page", "page/", "page/vendor", "page//main.js", "main.js", "page/%2e%2e/view.py"):
+                assert (await served.ask("", "GET", f"/{path}")).status_code == 401, path
+                got = await served.ask("view", "GET", f"/{path}")
+                assert (got.status_code, got.json()["kind"]) == (404, "SessionNotFound"), path
+
+
 async def test_a_page_below_a_path_has_a_folder(workspace: Path) -> None:
     with ScriptedServer([]) as model:
         async with serve(model, workspace) as served:

@@ -701,11 +701,15 @@ async def test_a_revoked_token_ends_streams_and_requests(workspace: Path) -> Non
             head = f"Host: localhost:{served.port}\r\nAuthorization: Bearer {served.tokens['prompt']}\r\n"
             head += f"Content-Length: {len(body)}\r\n"
             writer.write(f"POST /sessions/{session}/ops HTTP/1.1\r\n{head}\r\n{body[:9]}".encode())
-            path = f"{served.url}/sessions/{session}/events"
+            path = f"{served.url}/sessions/{session}"
             headers = {"authorization": f"Bearer {served.tokens['view']}"}
-            async with served.http.stream("GET", path, headers=headers) as stream:
-                parts = stream.aiter_raw()
+            async with (
+                served.http.stream("GET", f"{path}/events", headers=headers) as stream,
+                served.http.stream("GET", f"{path}/view", headers=headers) as view,
+            ):
+                parts, shown = stream.aiter_raw(), view.aiter_raw()
                 assert b"event: open" in await anext(parts)
+                assert b"event: start" in await anext(shown)
                 served.store.revoke_all()
                 writer.write(body[9:].encode())
                 assert b" 401 " in await reader.readline()
@@ -714,5 +718,6 @@ async def test_a_revoked_token_ends_streams_and_requests(workspace: Path) -> Non
                 assert got.status_code == 200
                 async with asyncio.timeout(10):
                     assert b"private" not in b"".join([part async for part in parts])
+                    assert b"private" not in b"".join([part async for part in shown])
             writer.close()
             assert not model.requests

@@ -1,5 +1,7 @@
 """Shared sessions: who may read a copy and for how long, what is on the disk, and the public endpoint."""
 
+import asyncio
+import gc
 import json
 import os
 import stat
@@ -203,6 +205,19 @@ def test_the_number_of_shares_is_limited(store: ShareStore, workspace: Path) -> 
         store.create(log, "t", [("main.jsonl", b"")], ttl=DAY)
 
 
+def test_links_that_have_ended_do_not_fill_the_file(store: ShareStore, workspace: Path, clock: SetClock) -> None:
+    log = write_log(workspace, [SessionOpened(str(workspace), "test/model", "1"), *turn("t1", "hello")])
+    first = store.create(log, "t", [("main.jsonl", b"")], ttl=DAY)
+    last = first
+    for _ in range(MAX_SHARES + 20):
+        last = store.create(log, "t", [("main.jsonl", b"")], ttl=1)
+        clock.now += 2
+    saved = json.loads((get_state_dir(os.environ) / "shares/shares.json").read_text())
+    assert len(saved["shares"]) == MAX_SHARES + 2
+    assert [item.id for item in store.list_shares()] == [first.record.id]
+    assert refuse(store, last.record.id, last.secret).startswith("This share expired on ")
+
+
 def test_what_a_crash_leaves_behind_is_removed(store: ShareStore, workspace: Path) -> None:
     share_session(store, workspace)
     left = get_state_dir(os.environ) / "shares/deadbeef"
@@ -290,6 +305,25 @@ async def test_a_link_gives_access_to_nothing_else(workspace: Path) -> None:
                 assert got.status_code in (400, 401), path
 
 
+async def test_slow_readers_cost_no_memory(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            share = share_session(served.shares, workspace, "x" * 8_000_000)
+            body = json.dumps({"id": share.record.id, "secret": share.secret})
+            head = f"POST /shared HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writers: list[asyncio.StreamWriter] = []
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1000)
+                writer.write(f"{head}{body}".encode())
+                assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+                writers.append(writer)
+            ends = [item for item in gc.get_objects() if isinstance(item, asyncio.WriteTransport)]
+            assert sum(end.get_write_buffer_size() for end in ends if not end.is_closing()) < 1_000_000
+            for writer in writers:
+                writer.transport.abort()
+            await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+
+
 async def test_bad_links_get_the_same_answer(workspace: Path) -> None:
     clock = SetClock()
     with ScriptedServer([]) as model:
@@ -340,6 +374,15 @@ async def test_ended_shares_say_why(workspace: Path) -> None:
             said = [(await read_share(served, share)).json().get("error", "") for share in (revoked, deleted, kept)]
             assert said == [UNKNOWN, "This share ended when its session was deleted.", ""]
             assert (await read_share(served, expired)).json()["error"].startswith("This share expired on ")
+
+
+async def test_a_client_that_deletes_a_session_removes_its_copy(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            share = share_session(served.shares, workspace)
+            folder = served.shares.open(share.record.id, share.secret, "::1").folder
+            got = await served.ask("approve", "DELETE", f"/sessions/{share.record.session}")
+            assert (got.status_code, folder.exists()) == (200, False)
 
 
 async def test_a_damaged_file_is_not_described_to_strangers(workspace: Path) -> None:

@@ -1,5 +1,6 @@
 """The stream-json protocol, message by message."""
 
+import asyncio
 import base64
 import json
 import os
@@ -14,11 +15,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from odin.config import Options
+from odin.core.event import PromptQueued
 from odin.core.interaction import Interaction
+from odin.core.op import DropPrompt, Interrupt
+from odin.host.manager import SessionManager
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests import pictures
 from tests.conftest import Run
 from tests.engine.test_team import TeamScript, delegate
+from tests.tui.test_two_clients import StreamClient as StreamJsonClient
 
 STREAM = ["--output-format", "stream-json", "--verbose"]
 BOTH = [*STREAM, "--input-format", "stream-json"]
@@ -439,3 +445,27 @@ def test_interrupt_stops_background_agents_and_idle_follows(workspace: Path) -> 
         assert last["last_outcome"] == "cancelled"
         done = next(message for message in heard if message.get("subtype") == "task_notification")
         assert (done["status"], done["state"]) == ("stopped", "cancelled")
+
+
+async def test_a_paused_prompt_that_another_client_drops_has_a_result(workspace: Path, tmp_path: Path) -> None:
+    with ScriptedServer([say("Never.").stall()]) as server:
+        manager = SessionManager()
+        other = await manager.open(Options(env={**os.environ, **server.env("anthropic")}, cwd=str(workspace)))
+        stream = StreamJsonClient(manager, other.session.id, tmp_path)
+        stream.attach(-1)
+        for name in ("first", "second"):
+            stream.send(type="user", message={"content": name}, uuid=name)
+        await anext(one async for one in other.stream_events() if isinstance(one.event, PromptQueued))
+        await other.submit(Interrupt())
+        async with asyncio.timeout(20):
+            while not select_type(stream.messages, "result"):
+                await asyncio.sleep(0.01)
+                stream.receive()
+            await other.submit(DropPrompt("second"))
+            while len(results := select_type(stream.messages, "result")) < 2:
+                await asyncio.sleep(0.01)
+                stream.receive()
+        await stream.detach()
+        await other.close()
+    assert [(one["turn_id"], one["exit_reason"]) for one in results] == [("first", "interrupted"), ("second", "error")]
+    assert "removed from the queue" in str(results[1])

@@ -8,8 +8,9 @@
     work = await workspaces.apply(workspace, store, paths, diff.tree)   # these files, into the project
     end = await workspaces.end(workspace)  # removes or keeps the worktree; say `end.describe()`
 
-A worktree has the configuration, the trust and the rules of its project. An agent that is continued gets its workspace
-back with `workspaces.reopen(name)`, where `name` is `workspace.worktree.name`.
+A worktree has the configuration, the trust and the rules of its project; the folders besides the project are read-only
+for it. An agent that is continued gets its workspace back with `workspaces.reopen(name)`, where `name` is
+`workspace.worktree.name`.
 """
 
 import os
@@ -26,6 +27,8 @@ from odin.app.sandbox import LazySandbox
 from odin.config import Config
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
+from odin.core.path_names import contains
+from odin.core.root import Root
 from odin.sandbox.process import Watchdog
 from odin.sandbox.runner import ProcessRunner
 
@@ -81,7 +84,9 @@ class AgentWorkspaces:
         sandbox: LazySandbox,
         get_git: "Callable[[], Git]",
         watchdog: Watchdog,
+        roots: tuple[Root, ...] = (),
     ) -> None:
+        self._roots = roots
         self.by_agent: dict[str, AgentWorkspace] = {}
         self.main = AgentWorkspace(config.root, environment, runner, sandbox)
         self._config = config
@@ -91,6 +96,33 @@ class AgentWorkspaces:
         self._watchdog = watchdog
         self._worktrees: AgentWorktrees | None = None
         self._workspaces: list[AgentWorkspace] = []
+
+    def set_roots(self, roots: tuple[Root, ...]) -> None:
+        """Let the commands of all agents work in these folders besides the project."""
+        self._roots = roots
+        for workspace in (self.main, *self._workspaces):
+            workspace.sandbox.set_roots(self._limit_roots(workspace.root))
+
+    def find_other(self, path: str) -> AgentWorkspace | None:
+        """Return a workspace for the folder besides the project that a path lies in, in which its language servers run;
+        None unless the user trusts that folder and it may be changed."""
+        roots = (root for root in self._roots if root.trusted and root.is_writable and contains(root.path, path))
+        root = next(roots, None)
+        if root is None:
+            return None
+        known = next((other for other in self._workspaces if other.root == root.path), None)
+        if known is None:
+            environment = replace(self._environment, cwd=root.path)
+            runner, sandbox = self._make_runner(root.path, environment)
+            known = AgentWorkspace(root.path, environment, runner, sandbox)
+            self._workspaces.append(known)
+        return known
+
+    def _limit_roots(self, root: str) -> tuple[Root, ...]:
+        """Return the folders besides the project for agents that work in `root`: in a worktree they are read-only."""
+        if root == self._config.root:
+            return self._roots
+        return tuple(replace(other, access="read") for other in self._roots if other.path != root)
 
     def find_folders(self, agent: str) -> tuple[str, str] | None:
         """Return the working directory and the root of a live sub-agent; None if it is not alive."""
@@ -193,7 +225,7 @@ class AgentWorkspaces:
     def _make_runner(self, root: str, environment: ExecutionEnvironment) -> tuple[ProcessRunner, LazySandbox]:
         """Return what runs the commands of one agent, in a sandbox for this folder."""
         config = replace(self._config, root=root)
-        sandbox = LazySandbox(config, environment, visible=(str(self._folder),))
+        sandbox = LazySandbox(config, environment, visible=(str(self._folder),), roots=self._limit_roots(root))
         runner = ProcessRunner(
             environment,
             self._folder / "outputs",

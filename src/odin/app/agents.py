@@ -226,6 +226,7 @@ class AgentRuntime:
                 files=self.seen.files,
                 runner=permissions.runner,
                 policy=permissions.policy.get,
+                list_roots=lambda: permissions.policy.roots,
                 redact=permissions.redact,
                 take_new_files=self.seen.take_new,
                 context_window=lambda: models.info.context,

@@ -21,6 +21,7 @@ from odin.core.message import MAX_IMAGES, Attachment, Image
 from odin.core.op import Prompt
 from odin.core.path_names import contains
 from odin.core.policy import Redact
+from odin.core.root import Root
 from odin.core.text import get_typed_text, to_valid_unicode
 from odin.core.tool import Target, ToolContext, ToolOutput, fail
 from odin.engine.prompts import AttachedContent
@@ -75,6 +76,7 @@ class AttachmentDeps(Struct, frozen=True):
     context_window: Callable[[], int]
     sees_images: Callable[[], bool]
     resources: ResourceSource | None = None
+    list_roots: Callable[[], Sequence[Root]] = tuple
 
 
 class AttachmentReader:
@@ -89,7 +91,9 @@ class AttachmentReader:
             return []
         from odin.tools.mentions import PathBase, find_attachments
 
-        return find_attachments(prompt, PathBase(self._deps.cwd, self._deps.root, self._deps.home))
+        deps = self._deps
+        others = tuple(root.path for root in deps.list_roots())
+        return find_attachments(prompt, PathBase(deps.cwd, deps.root, deps.home, others))
 
     def _find_resources(self, prompt: Prompt) -> list[tuple[str, str]]:
         """Return the server and the URI of each resource that a prompt mentions."""
@@ -246,7 +250,7 @@ class AttachmentReader:
         if decision.action == "allow":
             return target, ""
         if decision.action == "ask" and decision.rule == _OUTSIDE_PROJECT and prompt.source != "channel":
-            named_outside = not contains(policy.root, target.resolved[0].shown)
+            named_outside = not policy.scope.find_root(target.resolved[0].shown)
             return target, "" if named_outside else f"{decision.reason} {_LINK_HINT}"
         return target, f"{decision.reason} {_SECRET_HINT}" if decision.action == "ask" else decision.reason
 

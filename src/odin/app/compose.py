@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from odin.app.agent_workspaces import AgentWorkspaces
 from odin.app.agents import AgentRuntime, SeenFiles, make_seen_files
-from odin.app.controls import ServerSwitches, SessionAgents, SessionModels, UserMemory
+from odin.app.controls import ServerSwitches, SessionAgents, SessionModels, SessionRoots, UserMemory
 from odin.app.launcher import Launcher
 from odin.app.policy import (
     HookFacts,
@@ -53,7 +53,6 @@ from odin.config import Options
 from odin.config.files import find_unsaid
 from odin.config.paths import locate_bytecode
 from odin.context.file_cache import FileOwnership
-from odin.context.instructions import RefuseImport
 from odin.context.system_prompt import SystemPromptSource
 from odin.core.client import ContextReport, SessionInfo
 from odin.core.event import Envelope, SessionOpened, TurnEnded, Warned
@@ -186,7 +185,16 @@ def compose_session(
     config, environment, shared = core.config, core.environment, core.shared
 
     # --- what may be done ---
-    sandbox = LazySandbox(config, environment, visible=(str(core.folder),))
+    grants = state.permissions.get_grants(to_valid_unicode(config.root))
+    grants_notice = describe_resumed_grants(state.permissions.grants, grants)
+    roots = config.roots
+    if grants.roots:
+        from odin.config.roots import restore_roots
+
+        roots, problems = restore_roots(roots, grants.roots, config.root, environment.variables)
+        for problem in problems:
+            core.warn(problem)
+    sandbox = LazySandbox(config, environment, visible=(str(core.folder),), roots=roots)
     runner = ProcessRunner(
         environment,
         core.folder / "outputs",
@@ -199,16 +207,20 @@ def compose_session(
         core.warn(recovered)
     member.warn, member.is_changing = core.warn, runner.has_background
     get_git = cache(partial(_make_git, runner, workspace))
-    workspaces = AgentWorkspaces(config, environment, log.path, runner, sandbox, get_git, process.watchdog)
-    grants = state.permissions.get_grants(to_valid_unicode(config.root))
-    grants_notice = describe_resumed_grants(state.permissions.grants, grants)
+    workspaces = AgentWorkspaces(config, environment, log.path, runner, sandbox, get_git, process.watchdog, roots)
     rule_set = load_rule_set(
-        config, workspace.env, shared.rules, grants.rules, has_memory=workspace.has_memory, get_role=lambda: roles.name
+        config,
+        workspace.env,
+        shared.rules,
+        grants.rules,
+        has_memory=workspace.has_memory,
+        get_role=lambda: roles.name,
+        roots=roots,
     )
     skills = _open_skills(core, rule_set)
     readable = (str(core.folder), *(skills.list_folders() if skills is not None else ()))
     mode = choose_permission_mode(config, options, grants.permission)
-    policy = SessionPolicy(config, options, environment, rule_set, mode, readable, sandbox)
+    policy = SessionPolicy(config, options, environment, rule_set, mode, readable, sandbox, roots)
     launcher = Launcher(config, environment, sandbox, shared.is_changing, core.warn)
     redact = build_redactor(config, workspace.env, opened.past)
     facts = HookFacts(
@@ -244,7 +256,7 @@ def compose_session(
 
     # --- who answers ---
     memory = OpenedLater(partial(_open_memory, core, redact), now=workspace.has_memory)
-    answering = _build_model_services(core, models, grants.budget_usd, policy.refuse_import)
+    answering = _build_model_services(core, models, grants.budget_usd, policy)
     answering.templates.skills = skills
     answering.templates.memory = memory.current.block if memory.current is not None else ""
 
@@ -253,7 +265,7 @@ def compose_session(
     servers = OpenedLater(
         partial(_make_servers, core, permissions, answering.small_model, runtimes), now=bool(config.mcp)
     )
-    extensions = Extensions(roles, skills, memory, servers, _find_language_servers(core, redact))
+    extensions = Extensions(roles, skills, memory, servers, _find_language_servers(core, redact, workspaces))
     ownership = FileOwnership()
     seen = make_seen_files(config, ownership, "")
     background = BackgroundProcesses(runner, core.folder / "spawn-logs", used_ids=state.sub_agents.spawn_count)
@@ -292,6 +304,7 @@ def compose_session(
         role="" if roles.name == DEFAULT_ROLE else roles.name,
         pool=models.selection.pool,
         commands_ask=policy.commands_ask,
+        roots=tuple(replace(root, path=to_valid_unicode(root.path)) for root in roots),
     )
     deps = SessionDeps(
         team=factory.team,
@@ -321,6 +334,7 @@ def compose_session(
         delegation=factory.make_delegation(""),
         memory=UserMemory(core, extensions),
         servers=ServerSwitches(parts),
+        roots=SessionRoots(parts, factory.team),
         surroundings=surroundings,
         attachments=main.attachments,
         timing=environment.timing,
@@ -357,7 +371,7 @@ def _open_memory(core: SessionCore, redact: "Redactor") -> "SessionMemory":
 
 
 def _build_model_services(
-    core: SessionCore, models: ModelSelector, earlier_budget: float | None, refuse_import: RefuseImport
+    core: SessionCore, models: ModelSelector, earlier_budget: float | None, policy: SessionPolicy
 ) -> ModelServices:
     """Prompts and limits of the models. `earlier_budget` is what an earlier run of the session was allowed to spend."""
     config, options, recorder, environment = core.config, core.options, core.recorder, core.environment
@@ -376,7 +390,14 @@ def _build_model_services(
         today = TodaysCost(core.workspace.store.folder.parent, lambda: recorder.state.totals.cost_usd)
         budget.limit_per_day(config.max_budget_usd_per_day, today)
     templates = RequestTemplates(
-        config, options, environment.variables, environment.cwd, core.custom.system_prompt, core.warn, refuse_import
+        config,
+        options,
+        environment.variables,
+        environment.cwd,
+        core.custom.system_prompt,
+        core.warn,
+        policy.refuse_import,
+        policy.roots,
     )
     connector = models.connector
     models.emit = recorder.emit
@@ -404,13 +425,20 @@ def _make_servers(
     return make_servers(core, permissions, small_model, lambda agent, tool: runtimes[agent].has_tool(tool))
 
 
-def _find_language_servers(core: SessionCore, redact: "Redactor") -> "SessionLanguageServers | None":
+def _find_language_servers(
+    core: SessionCore, redact: "Redactor", workspaces: AgentWorkspaces
+) -> "SessionLanguageServers | None":
     if not has_language_servers(core.config, core.environment.variables):
         return None
     from odin.app.language_servers import SessionLanguageServers
 
     found = SessionLanguageServers(
-        core.config, core.environment, core.recorder, lambda text: redact(text).text, core.shared.find_language_server
+        core.config,
+        core.environment,
+        core.recorder,
+        lambda text: redact(text).text,
+        core.shared.find_language_server,
+        workspaces.find_other,
     )
     return found if found.specs else None
 
@@ -533,7 +561,13 @@ class SessionSurroundings:
         paths, state = core.shared.get_paths(core.environment.cwd), core.recorder.state
         servers = self._parts.extensions.servers.current
         find_resources = servers.find_resources if servers is not None else None
-        return FileFinder(paths, recent=lambda: state.files, find_resources=find_resources)
+        policy, get_paths = self._parts.permissions.policy, core.shared.get_paths
+        return FileFinder(
+            paths,
+            recent=lambda: state.files,
+            find_resources=find_resources,
+            list_others=lambda: [get_paths(root.path) for root in policy.roots],
+        )
 
     async def refresh(self) -> None:
         extensions = self._parts.extensions

@@ -1,21 +1,28 @@
-"""Control of a session's settings, for its clients: models, agents, memory and servers."""
+"""Control of a session's settings, for its clients: models, folders, agents, memory and servers."""
 
 import asyncio
+import os
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from odin.app.agents import AgentRuntime
-from odin.app.policy import read_stored_keys
+from odin.app.policy import load_root_rules, read_stored_keys
 from odin.app.session_parts import Extensions, SessionCore, SessionParts
 from odin.app.workspace import explain_missing_servers
 from odin.core.client import AgentSummary, AvailableModel, MemoryFile, ServerScope
-from odin.core.errors import UsageError
-from odin.core.event import EffortChanged, ModelChanged
-from odin.core.event_values import Mode
+from odin.core.errors import OdinError, UsageError
+from odin.core.event import EffortChanged, ModelChanged, RootAdded, RootRemoved
+from odin.core.event_values import Mode, Option, Question
 from odin.core.op import ChangeMemory, ControlServers, LanguageServerAction
 from odin.core.policy import ServerExchange
+from odin.core.root import Root
+from odin.core.text import join_some, to_valid_unicode
 from odin.core.tool import Kind, Tool
+from odin.engine.team import Team
 from odin.models.selection import InitialModel
 from odin.policy.modes import parse_mode
 
@@ -49,6 +56,94 @@ class SessionModels:
 
     def set_effort(self, effort: str, agent: str = "") -> EffortChanged:
         return self._runtimes[agent].models.set_effort(effort)
+
+
+_IGNORE = Option("Ignore them", "They can only deny calls.")
+_TRUST = Option("Trust", "Its instructions and rules apply in this session. `odin trust add PATH` trusts it for good.")
+
+
+class SessionRoots:
+    """The folders besides the project. What works with them is told when they change, and so are the agents."""
+
+    def __init__(self, parts: SessionParts, team: Team) -> None:
+        self._parts = parts
+        self._team = team
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def current(self) -> tuple[Root, ...]:
+        return self._parts.permissions.policy.roots
+
+    async def add(self, text: str) -> bool:
+        from odin.config.roots import add_root, describe_untrusted, find_root
+
+        core = self._parts.core
+        root, variables = core.config.root, core.environment.variables
+        async with self._lock:
+            new = await asyncio.to_thread(find_root, text, core.environment.cwd, root, variables)
+            known = next((root for root in self.current if root.path == new.path), None)
+            new = replace(new, trusted=new.trusted or (known is not None and known.trusted))
+            if new == known:
+                return False
+            await self._change(add_root(self.current, new))
+            core.recorder.emit(RootAdded(replace(new, path=to_valid_unicode(new.path))))
+        if not self._parts.permissions.interactions.can_ask:
+            if left_out := await asyncio.to_thread(describe_untrusted, new):
+                core.warn(left_out)
+        elif not new.trusted:
+            task = asyncio.create_task(self._ask_for_trust(new))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        may = "may be read and changed" if new.is_writable else "may be read, but not changed"
+        self._tell(f"The user added the folder {new.path} to this session: its files {may}, by absolute paths.")
+        return True
+
+    async def remove(self, path: str) -> None:
+        core = self._parts.core
+        place = os.path.realpath(Path(core.environment.cwd, core.environment.expand_home(path)))
+        async with self._lock:
+            left = tuple(root for root in self.current if root.path != place)
+            if len(left) == len(self.current):
+                raise UsageError(f"{path} was not added to this session.", "/add-dir lists the folders that were.")
+            await self._change(left)
+            core.recorder.emit(RootRemoved(to_valid_unicode(place)))
+        self._tell(f"The user removed the folder {place} from this session.")
+
+    async def _ask_for_trust(self, root: Root) -> None:
+        """Ask the user whether to trust a folder for this session, if it has files that count only then."""
+        from odin.config.roots import list_own_files
+
+        names = await asyncio.to_thread(list_own_files, root.path)
+        if not names:
+            return
+        recorder, interactions = self._parts.core.recorder, self._parts.permissions.interactions
+        text = f"{root.path} has files that count only if you trust it: {join_some(names, 5)}. Trust it?"
+        question = Question("Trust", text, (_IGNORE, _TRUST), type="choice")
+        try:
+            answers = await interactions.ask_questions(f"add-dir:{root.path}", (question,), "", turn=root.path)
+        except (OdinError, TimeoutError):
+            return
+        async with self._lock:
+            if answers is None or answers[0] != (_TRUST.label,) or root not in self.current:
+                return
+            trusted = replace(root, trusted=True)
+            await self._change(tuple(trusted if other == root else other for other in self.current))
+            recorder.emit(RootAdded(replace(trusted, path=to_valid_unicode(trusted.path))))
+
+    def _tell(self, text: str) -> None:
+        for agent in (self._team.main, *self._team.list_agents()):
+            agent.add_note(to_valid_unicode(text))
+
+    async def _change(self, roots: tuple[Root, ...]) -> None:
+        permissions, work = self._parts.permissions, self._parts.work
+        rules, warnings = await asyncio.to_thread(load_root_rules, roots, self._parts.core.environment.variables)
+        for warning in warnings:
+            self._parts.core.warn(warning)
+        permissions.rule_set.set_root_rules(rules)
+        permissions.policy.set_roots(roots)
+        await asyncio.to_thread(self._parts.answering.templates.set_roots, roots)
+        work.workspaces.set_roots(roots)
 
 
 class SessionAgents:

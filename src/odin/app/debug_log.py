@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,9 +84,12 @@ def make_redactor(cwd: str, env: Mapping[str, str]) -> Redactor:
 
 
 def _read_env_files(root: str) -> dict[str, str]:
-    """Return the values in the project's `.env` files, which a session knows only once they are read, by name."""
+    """Return the values in the project's `.env` files, which a session knows only once they are read, by name.
+
+    Those of its packages are at most two folders below.
+    """
     found: dict[str, str] = {}
-    for path in Path(root).glob(".env*"):
+    for path in chain.from_iterable(Path(root).glob(f"{above}.env*") for above in ("", "*/", "*/*/")):
         if is_secret_path(path.name) and path.is_file():
             with suppress(OSError):
                 for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -93,5 +97,5 @@ def _read_env_files(root: str) -> dict[str, str]:
                     value = value.strip()
                     quote = value[:1] if value[:1] in ("'", '"') else ""
                     value = value[1:].partition(quote)[0] if quote else value.partition(" #")[0].rstrip()
-                    found[f"{name.strip()} in {path.name}"] = value
+                    found[f"{name.strip()} in {path.relative_to(root)}"] = value
     return found

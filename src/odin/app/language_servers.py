@@ -23,6 +23,7 @@ from odin.core.event import LanguageServersChanged, NoteAdded
 from odin.core.event_values import LanguageServerState
 from odin.core.format import pluralize
 from odin.core.op import LanguageServerAction
+from odin.core.path_names import contains
 from odin.core.tool import Tool, ToolContext, ToolOutput
 from odin.engine.recorder import Recorder
 from odin.lsp.detection import ServerSpec, find_for_project, find_servers
@@ -107,7 +108,7 @@ class CallReviewer:
     async def follow_call(self, tool: Tool[Any], args: Any, output: ToolOutput, context: ToolContext) -> ToolOutput:
         """The step after each call."""
         paths = self._session.select_paths(tool, output, context)
-        servers = self._session.find_servers(self._workspace) if paths else None
+        servers = self._session.find_servers(self._workspace, paths[0]) if paths else None
         if servers is None:
             return output
         if tool.kind == "read":
@@ -130,7 +131,10 @@ class CallReviewer:
 
 
 class SessionLanguageServers:
-    """All servers of a session. `specs` are those that the project can use; `find_shared` returns one of them."""
+    """All servers of a session. `specs` are those that the project can use; `find_shared` returns one of them.
+
+    `find_workspace` returns the workspace of the folder besides the project that a path lies in, if it is trusted.
+    """
 
     def __init__(
         self,
@@ -139,12 +143,14 @@ class SessionLanguageServers:
         recorder: Recorder,
         redact: Callable[[str], str],
         find_shared: Callable[[ServerSpec], LanguageServer],
+        find_workspace: "Callable[[str], AgentWorkspace | None]" = lambda path: None,
     ) -> None:
         self._config = config
         self._environment = environment
         self._recorder = recorder
         self._redact = redact
         self._find_shared = find_shared
+        self._find_workspace = find_workspace
         self.specs = self._find_specs(config.root)
         navigators = [spec for spec in self.specs if spec.navigates]
         self._has_use = next(find_for_project(navigators, config.root), None) is not None
@@ -182,7 +188,7 @@ class SessionLanguageServers:
         touched, self._touched = self._touched, {}
         for path, kind in touched.items():
             is_followed = kind != "absent" and any(spec.covers(path) for spec in self.specs)
-            if is_followed and (servers := self.find_servers(workspace)) is not None:
+            if is_followed and (servers := self.find_servers(workspace, path)) is not None:
                 warm_up(servers, path)
 
     def make_tools(self, workspace: "AgentWorkspace", files: "FileCache") -> tuple[Tool[Any], ...]:
@@ -191,10 +197,13 @@ class SessionLanguageServers:
             return ()
         from odin.lsp.tool import make_tools
 
-        return make_tools(lambda: self.find_servers(workspace), files, lambda: self._has_use)
+        return make_tools(lambda path: self.find_servers(workspace, path), files, lambda: self._has_use)
 
-    def find_servers(self, workspace: "AgentWorkspace") -> LanguageServers | None:
-        """Return the servers of a folder. More folders than a few have none."""
+    def find_servers(self, workspace: "AgentWorkspace", path: str = "") -> LanguageServers | None:
+        """Return the servers of a workspace, or of the other folder that a path lies in. More folders than a few have
+        none."""
+        if path and not contains(workspace.root, path):
+            workspace = self._find_workspace(path) or workspace
         known = self._folders.get(workspace.root)
         if known is None:
             self._drop_removed_folders()
@@ -202,6 +211,7 @@ class SessionLanguageServers:
             known = self._folders[workspace.root] = LanguageServers(
                 workspace.root,
                 self._make_servers(workspace),
+                shown_from=workspace.root if workspace.worktree is not None else self._config.root,
                 take_changes=self._make_change_reader(),
                 on_change=self._announce,
             )

@@ -28,11 +28,17 @@ from odin.tools.ripgrep import compile_glob
 
 
 class PathInstructions:
-    """Finds the instructions for files. Each folder is read once in a session. `known` were sent at its start."""
+    """Finds the instructions for files. Each folder is read once in a session. `known` were sent at its start. `prefix`
+    comes before the paths of files that the model reads."""
 
     def __init__(
-        self, known: Instructions, make_reader: Callable[[str], InstructionReader], warn: Callable[[str], object]
+        self,
+        known: Instructions,
+        make_reader: Callable[[str], InstructionReader],
+        warn: Callable[[str], object],
+        prefix: str = "",
     ) -> None:
+        self._prefix = prefix
         self._known_labels = {guide.label for guide in known.files}
         self._make_reader = make_reader
         self._warn = warn
@@ -62,8 +68,9 @@ class PathInstructions:
         found: dict[str, str] = {}
         for name in touched.values():
             for start, guide in self._find_guides(root, name):
-                if guide.label != name:  # the model sees that file itself
-                    why = ", ".join(filter(None, (guide.why, f"sent because of {to_valid_unicode(name)}")))
+                label = to_valid_unicode(f"{self._prefix}{name}")
+                if guide.label != label:  # the model sees that file itself
+                    why = ", ".join(filter(None, (guide.why, f"sent because of {label}")))
                     found.setdefault(start, f"{start}, {why}\n{guide.text}")
         if not found:
             return []

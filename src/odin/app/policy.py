@@ -4,6 +4,7 @@ The policy consists of rules, hidden tools and the secret redactor. Hooks come f
 and from programs; the hook modules are imported with the first hook.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from odin.config import Config, Options, get_config_dir
+from odin.config import Config, Options, get_config_dir, load
 from odin.config.auth import read_auth_file
 from odin.config.files import read_config_file
 from odin.config.paths import CONFIG_NAME
@@ -33,6 +34,7 @@ from odin.core.policy import (
     Redact,
     SessionRule,
 )
+from odin.core.root import Root
 from odin.core.text import SAID_ONCE, find_similar, join_some
 from odin.core.tool import ALIASES, Target, Tool, ToolSource, get_canonical_name
 from odin.policy.modes import PermissionMode, parse_permission_mode
@@ -105,15 +107,49 @@ def load_rule_set(
     *,
     has_memory: bool = False,
     get_role: Callable[[], str] = lambda: "",
+    roots: Sequence[Root] | None = None,
 ) -> RuleSet:
-    """Return all permission rules. `session` are rules that an earlier run of this session added."""
+    """Return all permission rules. `session` are rules that an earlier run of this session added, `roots` the folders
+    besides the project, if not those of the configuration."""
     rules, warnings = configured or parse_configured_rules(config)
     built_in = [parse_rule(_USER_MEMORY_RULE, "ask", "default", "built-in")] if has_memory else []
     store = RuleFile(get_config_dir(env) / RULES_NAME, config.root)
     rule_set = RuleSet((*built_in, *rules), store=store, get_role=get_role)
-    rule_set.warnings = (*warnings, *store.warnings)
+    of_roots, root_warnings = load_root_rules(config.roots if roots is None else roots, env)
+    rule_set.set_root_rules(of_roots)
+    rule_set.warnings = (*warnings, *root_warnings, *store.warnings)
     rule_set.restore(session)
     return rule_set
+
+
+_PATH_TOOLS = ("Read", "EditTool", "WriteFile", "AppendFile", "MultiEditTool", "Delete", "Grep", "Glob", "LS")
+
+
+def load_root_rules(roots: Iterable[Root], env: Mapping[str, str]) -> tuple[list[Rule], list[str]]:
+    """Return the rules in the settings of the folders besides the project, and warnings.
+
+    What they deny is denied everywhere. The others are about their own files; they allow something only in a trusted
+    folder that is a project of its own.
+    """
+    rules: list[Rule] = []
+    warnings: list[str] = []
+    for root in roots:
+        try:
+            config = load(root.path, env, trust=root.trusted)
+        except ConfigError as error:
+            warnings.append(f"The rules of {root.path} are not used: {error.describe()}")
+            continue
+        own = {key: tuple(item for item in items if item.layer == "project") for key, items in config.declared.items()}
+        found, problems = parse_configured_rules(msgspec.structs.replace(config, declared=own))
+        allows = root.trusted and os.path.realpath(config.root) == root.path
+        actions = {"ask", "allow"} if allows else {"ask"}
+        rules += (
+            msgspec.structs.replace(rule, root=os.path.realpath(config.root))
+            for rule in found
+            if rule.action == "deny" or (rule.action in actions and rule.tool in _PATH_TOOLS)
+        )
+        warnings += (text for text in problems if "not trusted" not in text)  # that is said about the folder
+    return rules, warnings
 
 
 def _parse_rule_list(key: str, declared: LayerDeclaration) -> tuple[list[Rule], list[str]]:
@@ -152,7 +188,10 @@ def choose_permission_mode(config: Config, options: Options, earlier: str) -> Pe
 
 
 class SessionPolicy:
-    """The policy of a session and its permission mode. `readable` are folders of the session and of skills."""
+    """The policy of a session and its permission mode.
+
+    `readable` are folders of the session and of skills, `roots` those besides the project, if not the configured ones.
+    """
 
     def __init__(
         self,
@@ -163,7 +202,9 @@ class SessionPolicy:
         mode: PermissionMode,
         readable: Sequence[str],
         sandbox: "LazySandbox",
+        roots: tuple[Root, ...] | None = None,
     ) -> None:
+        self.roots = config.roots if roots is None else roots
         self.mode: PermissionMode = mode
         self._config = config
         self._options = options
@@ -182,6 +223,7 @@ class SessionPolicy:
 
             self._policy = Policy(
                 root=self._config.root,
+                roots=self.roots,
                 environment=self._environment,
                 permission_mode=self.mode,
                 yes=self._options.yes and not self._config.bypass_disabled_by,
@@ -193,6 +235,11 @@ class SessionPolicy:
                 read_secrets=self._commands.read_secrets,
             )
         return self._policy
+
+    def set_roots(self, roots: tuple[Root, ...]) -> None:
+        self.roots = roots
+        if self._policy is not None:
+            self._policy = self._policy.with_roots(roots)
 
     def refuse_import(self, path: str) -> str:
         """Return why an instruction file may not import this file without links, or "".

@@ -11,6 +11,8 @@ from odin.context.instructions import (
     ODIN_MD,
     InstructionFile,
     InstructionReader,
+    Instructions,
+    PathRule,
     RefuseImport,
     load_agent_instructions,
     load_instructions,
@@ -22,7 +24,9 @@ from odin.core.client import LoadedInstructions
 from odin.core.event import InstructionsChanged
 from odin.core.event_values import Mode
 from odin.core.message import Message
+from odin.core.path_names import contains
 from odin.core.provider import ModelInfo
+from odin.core.root import Root
 from odin.core.tool import Registry, Tool
 from odin.engine.turn import RequestTemplate
 from odin.models.selection import ModelSelector
@@ -58,6 +62,7 @@ class RequestTemplates:
         system_prompt: SystemPromptSource | None,
         on_warning: Callable[[str], object],
         refuse_import: RefuseImport,
+        roots: Sequence[Root] = (),
     ) -> None:
         home = str(get_home_dir(env))
         trusted_root = config.root if config.trust.trusted else ""
@@ -72,7 +77,19 @@ class RequestTemplates:
             places=found.places,
         )
         self._home, self._refuse_import = home, refuse_import
-        self._path_instructions: PathInstructions | None = None
+        self._path_instructions: dict[str, PathInstructions] = {}
+        self._of_roots: dict[str, Instructions] = {}
+        """Those of the trusted folders besides the project; `files` are in the system prompt."""
+        for root in roots:
+            if root.trusted:
+                self._of_roots[root.path] = of_root = self._load_root(root.path)
+                guides = [InstructionFile(f"{root.path}/{ODIN_MD}", of_root.odin_md)] if of_root.odin_md else []
+                self.instructions = replace(
+                    self.instructions,
+                    files=(*self.instructions.files, *guides, *of_root.files),
+                    warning=" ".join(filter(None, (self.instructions.warning, of_root.warning))),
+                    places=self.instructions.places | of_root.places,
+                )
         self._on_warning = on_warning
         self.style: OutputStyle | None = None
         if config.output_style:
@@ -157,18 +174,49 @@ class RequestTemplates:
                 yield LoadedInstructions(guide.label, estimate_tokens(guide.text), guide.why)
 
     async def find_notes(self, paths: Sequence[str], root: str, history: Iterable[Message]) -> list[str]:
-        """Return the instructions for these files that are not in the system prompt or the conversation."""
+        """Return the instructions for these files that are not in the system prompt or the conversation.
+
+        `root` is the project or a worktree of it.
+        """
         if not paths or not isinstance(self._prompt, SystemPrompt):
             return []
-        if self._path_instructions is None:
-            from odin.app.path_instructions import PathInstructions
+        notes: list[str] = []
+        for top, known in (("", self.instructions), *self._of_roots.items()):
+            if top and not any(contains(top, path) for path in paths):
+                continue
+            if top not in self._path_instructions:
+                from odin.app.path_instructions import PathInstructions
 
-            def make_reader(root: str) -> InstructionReader:
-                places = self.instructions.places
-                return InstructionReader(root, open_for_reading, self._home, self._refuse_import, places)
+                prefix = f"{top}/" if top else ""
 
-            self._path_instructions = PathInstructions(self.instructions, make_reader, self._on_warning)
-        return await self._path_instructions.find_notes(paths, root, history)
+                def make_reader(root: str, prefix: str = prefix) -> InstructionReader:
+                    places = self.instructions.places
+                    return InstructionReader(root, open_for_reading, self._home, self._refuse_import, places, prefix)
+
+                self._path_instructions[top] = PathInstructions(known, make_reader, self._on_warning, prefix)
+            notes += await self._path_instructions[top].find_notes(paths, top or root, history)
+        return notes
+
+    def set_roots(self, roots: Iterable[Root]) -> None:
+        """Use the instructions of the trusted ones of these folders. The system prompt stays as it is: those of a new
+        one are sent when a file in it is touched."""
+        trusted = [root.path for root in roots if root.trusted]
+        for path in [path for path in self._of_roots if path not in trusted]:
+            del self._of_roots[path]
+            self._path_instructions.pop(path, None)
+        for path in trusted:
+            if path not in self._of_roots:
+                found = self._load_root(path)
+                guides = [InstructionFile(f"{path}/{ODIN_MD}", found.odin_md)] if found.odin_md else []
+                rule = PathRule((*guides, *found.files), ("**",))
+                self._of_roots[path] = replace(found, files=(), rules=(*([rule] if rule.files else ()), *found.rules))
+                if found.warning:
+                    self._on_warning(found.warning)
+
+    def _load_root(self, path: str) -> Instructions:
+        """Return the instructions of a folder besides the project, each with its whole path."""
+        seen = self.instructions.places
+        return load_instructions(path, path, open_for_reading, self._home, self._refuse_import, seen, f"{path}/")
 
     def _choose_base(self, base: str | None, info: ModelInfo) -> str | None:
         """Return the main text of the system prompt, None for the usual one. A planner adds its own instructions."""

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from odin.config import Config
 from odin.config.paths import ACCESS_FOLDER, RUN_FOLDER, SCRATCH_FOLDER, SERVER_FOLDER, SHARE_FOLDER, VIEW_FOLDER
 from odin.core.environment import ExecutionEnvironment
+from odin.core.path_names import contains
+from odin.core.root import Root
 from odin.core.text import join_some
 from odin.core.tool import Tool, ToolContext, ToolOutput
 
@@ -32,10 +34,19 @@ _EXPLAIN_UNSEEN = (
 
 class LazySandbox:
     """Builds the session's sandbox on first use. `visible` are session folders that commands may read although they
-    lie in Odin's hidden ones; the user's skills and plugins are visible there, too."""
+    lie in Odin's hidden ones; the user's skills and plugins are visible there, too. `roots` are the folders besides the
+    project, if not those of the configuration."""
 
-    def __init__(self, config: Config, environment: ExecutionEnvironment, *, visible: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        config: Config,
+        environment: ExecutionEnvironment,
+        *,
+        visible: tuple[str, ...] = (),
+        roots: tuple[Root, ...] | None = None,
+    ) -> None:
         self._config = config
+        self._roots = config.roots if roots is None else roots
         self._environment = environment
         self._visible = visible
         self._sandbox: Sandbox | None = None
@@ -44,6 +55,14 @@ class LazySandbox:
         if self._sandbox is None:
             self._sandbox = self._make()
         return self._sandbox
+
+    def set_roots(self, roots: tuple[Root, ...]) -> None:
+        """Let commands work in these folders besides the project, from the next one on."""
+        self._roots = roots
+        for name in ("_session", "writable"):
+            self.__dict__.pop(name, None)
+        if self._sandbox is not None:
+            self._sandbox.change_session(self._session)
 
     def close(self) -> None:
         """End a sandbox that was opened to find out what it can do, also if no command ran in it."""
@@ -170,7 +189,9 @@ class LazySandbox:
         from odin.sandbox.layout import SandboxSession
 
         environment = self._environment
-        writable = map(environment.expand_home, self._config.sandbox.writable_paths)
+        given = map(environment.expand_home, self._config.sandbox.writable_paths)
+        writable = tuple(os.path.realpath(path) for path in given if path.startswith("/"))
+        read_only = [root.path for root in self._roots if not root.is_writable]
         own = (*environment.own_folders, *self._list_secret_folders())
         plugins = (plugin.folder for plugin in self._config.plugins if _is_below(plugin.folder, own))
         return SandboxSession(
@@ -179,8 +200,9 @@ class LazySandbox:
             env={**environment.variables, "TMPDIR": environment.temporary},
             odin_folders=own,
             visible=(*self._visible, f"{environment.config_dir}/skills", *plugins),
-            writable=tuple(os.path.realpath(path) for path in writable if path.startswith("/")),
+            writable=tuple(path for path in writable if not any(_overlap(path, root) for root in read_only)),
             views=f"{os.path.realpath(environment.state_dir)}/{VIEW_FOLDER}",
+            roots=self._roots,
         )
 
     def _list_secret_folders(self) -> list[str]:
@@ -190,6 +212,10 @@ class LazySandbox:
         own = SCRATCH_FOLDER, SERVER_FOLDER, ACCESS_FOLDER, SHARE_FOLDER, RUN_FOLDER
         names = ("sessions", "checkpoints", "logs", *own) if has_project else ()
         return [f"{state}/{name}" for name in names]
+
+
+def _overlap(one: str, other: str) -> bool:
+    return contains(one, other) or contains(other, one)
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:

@@ -55,6 +55,7 @@ def describe_session(
         log_file=str(crash_log_path(environment.variables)),
         sees_images=models.info.images,
         root=config.root,
+        roots=permissions.policy.roots,
         role=extensions.roles.name,
         running_model=models.ref,
         pool=models.selection.pool,

@@ -40,7 +40,7 @@ from odin.core.format import clip_line
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall
 from odin.core.path_names import is_secret_path
 from odin.core.team import TaskChanged
-from odin.core.timeline import LoggedTurn, follow_turns, get_source
+from odin.core.timeline import PROCESS_END_SUFFIX, LoggedTurn, TurnItems, get_source
 from odin.core.tool import get_display_name
 from odin.session.export_html import MAX_ALL_IMAGE_BYTES, MAX_IMAGE_BYTES, read_image
 from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader, read_header, read_log
@@ -112,19 +112,21 @@ class _SessionFacts(Struct):
     ended: set[str] = field(default_factory=set[str])
     stopped: set[str] = field(default_factory=set[str])
     """Sub-agents that have ended."""
+    secret_processes: set[str] = field(default_factory=set[str])
+    """Those whose command names a secret file."""
 
 
 def _read_facts(envelopes: Iterable[Envelope]) -> _SessionFacts:
-    facts, timeline = _SessionFacts(), follow_turns()
-    turn: LoggedTurn[None] | None = None
-    turns: list[LoggedTurn[None]] = []
-    members: dict[int, LoggedTurn[None]] = {}
-    messages: list[tuple[int, str, tuple[str, ...]]] = []
+    facts = _SessionFacts()
+    collected = TurnItems[tuple[int, str, tuple[str, ...]]]()
     """Number, prompt and calls of the messages that `MessageRemoved` could remove."""
+    turn: LoggedTurn[Any] | None = None
+    turns: list[LoggedTurn[Any]] = []
+    members: dict[int, LoggedTurn[Any]] = {}
     for envelope in envelopes:
         event = envelope.event
         if not envelope.agent:
-            changed = timeline.apply(envelope)
+            changed = collected.timeline.apply(envelope)
             if isinstance(event, TurnStarted):
                 turn = changed[0]
                 turns.append(turn)
@@ -146,11 +148,13 @@ def _read_facts(envelopes: Iterable[Envelope]) -> _SessionFacts:
             case AgentEnded():
                 facts.stopped.add(event.id)
             case TurnStarted() | PromptInjected() if not envelope.agent:
-                messages.append((envelope.seq, event.id, ()))
+                collected.items.append((envelope.seq, event.id, ()))
             case Replied() if not envelope.agent:
-                messages.append((envelope.seq, "", tuple(call.id for call in event.message.calls)))
-            case MessageRemoved() if messages:
-                seq, prompt, calls = messages.pop()
+                collected.items.append((envelope.seq, "", tuple(call.id for call in event.message.calls)))
+            case SpawnStarted() if _names_secret_file({"command": event.command}):
+                facts.secret_processes.add(event.id)
+            case MessageRemoved() if collected.items:
+                seq, prompt, calls = collected.items.pop()
                 facts.dropped.add(seq)
                 facts.dropped_calls.update(calls)
                 facts.dropped_prompts += bool(prompt)
@@ -176,6 +180,7 @@ class _CopyBuilder:
         self._title = self._model = ""
         self._files: set[str] = set()
         self._secret_calls: set[str] = set()
+        self._processes: set[str] = set()
         self._prompts = self._answers = self._results = self._left_out_images = 0
 
     def build(self, envelopes: Sequence[Envelope], cwd: str) -> Iterator[Envelope]:
@@ -255,7 +260,8 @@ class _CopyBuilder:
         if source != "mail" and not is_continuation:
             self._prompts += 1
         self._scrubber.place = f"prompt {self._prompts}"
-        prompt, text = scrub(event.id), scrub(event.body)
+        is_secret = event.id.removesuffix(PROCESS_END_SUFFIX) in self._facts.secret_processes
+        prompt, text = scrub(event.id), self._scrubber.hide_file() if is_secret else scrub(event.body)
         self._title = self._title or clip_line(text, _TITLE_CHARS)
         images = self._copy_images(event.images)
         if isinstance(event, PromptInjected):
@@ -288,19 +294,28 @@ class _CopyBuilder:
         self._scrubber.place = f"{get_display_name(name)} (prompt {self._prompts})"
         named = (args.get(key) for key in ("file_path", "path"))
         self._files.update(path for path in named if isinstance(path, str) and path)
-        if not _names_secret_file(args):
+        if not _names_secret_file(args) and str(args.get("id")) not in self._facts.secret_processes:
             return self._scrubber.scrub_value(args)
         self._secret_calls.add(call)
         return {self._scrubber.scrub(key): self._copy_secret_arg(key, value) for key, value in args.items()}
 
     def _copy_secret_arg(self, name: str, value: Any) -> Any:
-        is_short = not isinstance(value, str) or (len(value) < 300 and "\n" not in value and "=" not in value)
-        return self._scrubber.scrub_value(value, name) if is_short else self._scrubber.hide_file()
+        """Return a path, a number or a command that only reads. Anything else may be content."""
+        if isinstance(value, dict):
+            items = cast("dict[Any, Any]", value).items()
+            return {self._scrubber.scrub(str(key)): self._copy_secret_arg(str(key), item) for key, item in items}
+        if isinstance(value, list | tuple):
+            return [self._copy_secret_arg(name, item) for item in cast("list[Any]", value)]
+        is_shown = not isinstance(value, str) or (_PATH_KEY.search(name) and _PATH.fullmatch(value))
+        is_shown = is_shown or (name in _COMMAND_KEYS and _READING.fullmatch(value))
+        return self._scrubber.scrub_value(value, name) if is_shown else self._scrubber.hide_file()
 
     def _copy_start(self, event: ToolStarted) -> ToolStarted:
         scrub = self._scrubber.scrub
         args = self._copy_args(event.call_id, event.name, event.args)
-        return ToolStarted(scrub(event.call_id), scrub(event.name), args, scrub(event.description))
+        # The description of a command is the command itself.
+        about = "" if event.call_id in self._secret_calls else scrub(event.description)
+        return ToolStarted(scrub(event.call_id), scrub(event.name), args, about)
 
     def _copy_result(self, event: ToolEnded) -> ToolEnded:
         scrub = self._scrubber.scrub
@@ -351,7 +366,8 @@ class _CopyBuilder:
                 self._scrubber.place = f"! command after prompt {self._prompts}"
                 is_secret = _names_secret_file({"command": event.command})
                 output = self._scrubber.hide_file() if is_secret else scrub(event.content)
-                return ContextAdded(output, command=scrub(event.command), id=scrub(event.id))
+                command = self._copy_secret_arg("command", event.command) if is_secret else scrub(event.command)
+                return ContextAdded(output, command=command, id=scrub(event.id))
             case Compacted():
                 self._scrubber.place = "summary"
                 return Compacted(
@@ -363,11 +379,16 @@ class _CopyBuilder:
                 )
             case SpawnStarted():
                 self._scrubber.place = "background process"
-                command, about = scrub(event.command), scrub(event.description)
+                self._processes.add(event.id)
+                is_secret = event.id in self._facts.secret_processes
+                command = self._copy_secret_arg("command", event.command) if is_secret else scrub(event.command)
+                about = "" if is_secret else scrub(event.description)
                 return SpawnStarted(scrub(event.id), scrub(event.call_id), command, about)
-            case SpawnFinished():
+            case SpawnFinished() if event.id in self._processes:
                 self._scrubber.place = "background process"
-                return SpawnFinished(scrub(event.id), event.status, event.code, scrub(event.output))
+                is_secret = event.id in self._facts.secret_processes
+                output = self._scrubber.hide_file() if is_secret else scrub(event.output)
+                return SpawnFinished(scrub(event.id), event.status, event.code, output)
             case AgentStarted():
                 self._agents[event.id] = None
                 self._scrubber.place = "sub-agent"
@@ -408,7 +429,11 @@ class _CopyBuilder:
 
 _WORD_ENDS = re.compile(r"[\s'\"`;|&<>(),=:{}]+")
 _PATCH_FILE = re.compile(r"(?m)^(?:\*\*\* \w+ File: |\+\+\+ |--- )(?:[ab]/)?(\S+)")
-_MAX_COMMAND = 20_000
+_COMMAND_KEYS = ("command", "cmd", "script")
+_PATH_KEY = re.compile(r"(?i)(?:path|file|uri|glob|folder|dir|^id)(?:s|name)?$")
+_PATH = re.compile(r"[^\s=]{1,300}")
+_READING = re.compile(r"(?:(?:cat|less|head|tail|ls|wc|sort|stat|cd|source)(?: [\w./~*-]+)*(?: ?[|;&]{1,2} ?|$))+")
+"""Commands in which no word can be the content of a file."""
 
 
 def _names_secret_file(args: Any, name: str = "") -> bool:
@@ -419,8 +444,8 @@ def _names_secret_file(args: Any, name: str = "") -> bool:
         return any(_names_secret_file(value, name) for value in cast("list[Any]", args))
     if not isinstance(args, str):
         return False
-    if name == "command" or ("\n" not in args and len(args) <= 300):
-        words = (word for word in _WORD_ENDS.split(args[:_MAX_COMMAND]) if "/" in word or "." in word)
+    if name in _COMMAND_KEYS or ("\n" not in args and len(args) <= 300):
+        words = (word.rstrip("*/") for word in _WORD_ENDS.split(args) if "/" in word or "." in word)
     else:
         words = (match[1] for match in _PATCH_FILE.finditer(args))
     return any(map(is_secret_path, words))

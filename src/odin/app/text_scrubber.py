@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from odin.core.environment import ExecutionEnvironment
 from odin.core.text import to_valid_unicode
+from odin.policy.secret_patterns import is_opaque, is_secret_setting
 from odin.policy.secrets import Redactor
 
 _MAX_SAMPLES = 3
@@ -21,6 +22,7 @@ HOME_KIND = "home folder, shown as ~"
 USER_KIND = "user name, shown as user"
 EMAIL_KIND = "e-mail address"
 FILE_KIND = "content of a secret file"
+LIKELY_KIND = "likely secret"
 
 
 class Redaction(Struct, frozen=True):
@@ -41,16 +43,39 @@ _CONTROL = re.compile(
 _HAS_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]")
 
 _PLACEHOLDER = re.compile(r"\[redacted: ([^\]\n]{1,200})\]")
-_EMAIL = re.compile(r"(?<![\w.+/-])([\w.+-]{1,64})@((?:[A-Za-z0-9-]{1,63}\.)+([A-Za-z]{2,24}))(?![\w-])")
+_VARIABLE = re.compile(
+    r"(?<![\w$])(?P<name>[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)[\"']?(?P<sign>=| ?: ?)"
+    r"[\"']?(?P<value>[^\s\"'`()\[\]{}$<]{8,}+)(?![(\[{])"
+)
+"""A variable as `env` of another machine, a `.env` file, YAML or JSON has it."""
+
+_LIKELY = {
+    "passw": r"(?i)passw(?:or)?d[\"']?(?: ?[:=] ?| )[\"']?(?P<value>[^\s\"'`;,()\[\]{}<>$]{6,}+)(?![(\[{])",
+    "://": r"://(?P<value>[\w-]{20,})@",
+    "curl": r"curl\b[^\n|;]{0,200}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']+:(?P<value>[^\s\"']{6,})",
+    " -p": r"\b(?:login|mysql\w*|sshpass)\b[^\n|;]{0,200}?\s-p ?[\"']?(?P<value>[^\s\"']{6,})",
+    "cookie": r"(?i)cookie[\"']?: ?[\"']?[\w.-]+=(?P<value>[^\n\"']{8,})",
+}
+"""Patterns by a mark in lower case, for what is more likely a secret than anything else.
+
+Tool results keep it: the model may need it."""
+
+_EMAIL = re.compile(r"(?<![\w.+-])(?<!//)([\w.+-]{1,64})(?:@|%40)((?:[\w-]{1,63}\.)+([^\W\d_]{2,24}))(?![^\W_]|-\w)")
 _NO_EMAIL = re.compile(r"(?i)git|no-?reply|example|user|name|you|someone|.*\[bot\]")
 _NO_HOST = re.compile(r"(?i)(?:.*\.)?(?:example\.(?:com|org|net)|noreply\.github\.com|test|invalid|localhost)")
 _FILE_ENDINGS = frozenset("png jpg jpeg gif svg webp ico js ts css json md py html tgz zip".split())  # noqa: SIM905
-_SECRET_KEY = re.compile(r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH")
+_SECRET_KEY = re.compile(r"(?i)KEY|TOKEN|SECRET|PASS|PWD|COOKIE|CREDENTIAL|AUTH")
 _COMMON_NAMES = frozenset(
     "root user users home admin ubuntu debian runner node app odin test work dev build vagrant git www data".split()  # noqa: SIM905
 )
-_USER_FOLDERS = ("home", "Users", "media", "mail", "tmp", "spool")
-"""Folders in which there are folders with the names of users."""
+_USER_FOLDERS = (
+    *("/home/", "/Users/", "/media/", "/mail/", "/tmp/", "/spool/", "-of-"),
+    *(r"Users\\", r"Users\\\\"),
+)
+"""What stands before the name of a folder that is named after a user."""
+
+_BEFORE_USERS = ("USER=", "NAME=", r"\d\(", "chown ", "ssh -l ", "~")
+"""What else stands before the name of a user, as in the output of `env` and `id`."""
 
 
 class TextScrubber:
@@ -74,7 +99,12 @@ class TextScrubber:
         for match in _PLACEHOLDER.finditer(text) if "[redacted: " in text else ():
             self._note(match[1])
         text = self._redactor.hide_each(text, self._note)
-        text = _replace_in_lines(text, "@", _EMAIL, self._replace_email)
+        text = _VARIABLE.sub(self._replace_variable, text)
+        folded = text.lower()
+        for mark, pattern in _LIKELY.items():
+            text = re.sub(pattern, self._replace_likely, text) if mark in folded else text
+        for mark in ("@", "%40"):
+            text = _replace_in_lines(text, mark, _EMAIL, self._replace_email)
         for name, pattern in self._homes:
             text = _replace_in_lines(text, name, pattern, partial(self._replace, HOME_KIND, "~"))
         for name, pattern in self._users:
@@ -108,13 +138,30 @@ class TextScrubber:
 
     def _scrub_named(self, name: str, value: str) -> str:
         """Scrub a value as if it were assigned to an environment variable of this name."""
-        start = f"{re.sub('[^A-Za-z0-9]', '_', name).upper()}="
+        variable = re.sub("[^A-Za-z0-9]", "_", re.sub("(?<=[a-z])(?=[A-Z])", "_", name)).upper()
+        is_password = re.search("PASS(W|PHRASE)|SECRET", variable) is not None and not value.startswith(("$", "["))
+        if value.strip() and (is_password or is_secret_setting(variable, value)):
+            self._note(LIKELY_KIND, value)
+            return f"[redacted: {LIKELY_KIND}]"
+        start = f"{variable}="
         whole = self.scrub(f"{start}{value}")
         return whole.removeprefix(start) if whole.startswith(start) else self.scrub(value)
 
     def _replace(self, kind: str, shown: str, match: re.Match[str]) -> str:
         self._note(kind)
         return shown
+
+    def _replace_variable(self, match: re.Match[str]) -> str:
+        is_set = match["sign"] == "=" or is_opaque(match["value"])
+        return self._hide_value(match) if is_set and is_secret_setting(match["name"], match["value"]) else match[0]
+
+    def _replace_likely(self, match: re.Match[str]) -> str:
+        return self._hide_value(match) if is_opaque(match["value"]) else match[0]
+
+    def _hide_value(self, match: re.Match[str]) -> str:
+        self._note(LIKELY_KIND, match["value"])
+        before, after = match.start("value") - match.start(), match.end("value") - match.start()
+        return f"{match[0][:before]}[redacted: {LIKELY_KIND}]{match[0][after:]}"
 
     def _replace_email(self, match: re.Match[str]) -> str:
         local, host, ending = match.groups()
@@ -158,6 +205,8 @@ def _compile_users(environment: ExecutionEnvironment) -> Iterator[tuple[str, re.
         if len(user) < 3 or user.lower() in _COMMON_NAMES:
             continue
         name = re.escape(user)
-        folders = "|".join(rf"(?<=/{folder}/){name}(?!\w)" for folder in _USER_FOLDERS)
-        listed = rf"\b{name}(?=[ \t]+{name}\b)|(?<=[ \t]){name}(?=[ \t]+(?:staff|users|wheel|\d+)\b)"
-        yield user, re.compile(rf"(?<=-of-){name}(?!\w)|\b{name}(?=@[\w-])|{listed}|{folders}")
+        folders = "|".join(rf"(?<={before}){name}(?!\w)" for before in _USER_FOLDERS)
+        listed = rf"\b{name}(?=[ \t]+{name}\b)|(?:(?<=[ \t])|^){name}(?=[ \t]+(?:staff|users|wheel|root|\d+)\b)"
+        named = "|".join(rf"(?<={before}){name}\b" for before in _BEFORE_USERS)
+        login = rf"\b{name}(?=@[\w-]|:{name}\b)|(?<=\b{name}:){name}\b"
+        yield user, re.compile(f"{login}|{listed}|{folders}|{named}")

@@ -74,7 +74,14 @@ def add_variables(environment: ExecutionEnvironment, config: Config) -> Executio
 def make_workspace(options: Options) -> Workspace:
     environment = make_environment(options.env, options.cwd, options.state_dir, options.timing)
     env, cwd = environment.variables, environment.cwd
-    config = load(cwd, env, options.to_flags(), trust=options.trust, plugin_dirs=options.plugin_dirs)
+    config = load(
+        cwd,
+        env,
+        options.to_flags(),
+        trust=options.trust,
+        plugin_dirs=options.plugin_dirs,
+        add_dirs=options.add_dirs,
+    )
     environment = add_variables(environment, config)
     if options.mcp_config or options.strict_mcp_config:
         from odin.config.mcp_file import add_given_servers

@@ -2,9 +2,9 @@
 
 An edit names its files, so only those are saved. What a command wrote in a view is applied with what it replaces moved
 to a stage, so nothing is saved before. Any other command may change anything, so unless it only reads, the whole
-project is listed and every file within the limits is saved. The log records both sides (`CheckpointSaved`,
-`FilesChanged`), so undo is a fold over the log. The log may lag behind the disk: after a crash, files are compared
-with their checkpoints first.
+project and the other writable roots are listed and every file within the limits is saved. The log records both sides
+(`CheckpointSaved`, `FilesChanged`), so undo is a fold over the log. The log may lag behind the disk: after a crash,
+files are compared with their checkpoints first.
 """
 
 import asyncio
@@ -220,7 +220,9 @@ class Checkpointer:
             manifest = self.store.keep_manifest(listing.to_manifest())
             saved.append(CheckpointSaved(context.call_id, manifest=manifest, skipped=listing.skipped))
 
-        await self._get_tracker(root).start(command, context.progress, save)
+        tracker = self._get_tracker(root)
+        tracker.others = tuple(other.path for other in context.roots if other.is_writable)
+        await tracker.start(command, context.progress, save)
         await self._record_saved(saved[0], context.agent)
         if saved[0].skipped:
             limits = self._lister.limits
@@ -293,7 +295,8 @@ class Checkpointer:
         before = ProjectListing.from_manifest(self.store.load_manifest(call.saved.manifest))
         for state in self._recorder.state.file_history.list_states_since(call.mark):
             before.set_state(state)
-        after = self._lister.list(decode_path(before.root), keep=False, like=before, stopped=stopped)
+        root, *others = map(decode_path, before.roots)
+        after = self._lister.list(root, keep=False, others=others, like=before, stopped=stopped)
         return self._lister.find_changes(before, after)
 
     async def record_pending(self) -> None:
@@ -338,7 +341,7 @@ class Checkpointer:
 
 
 def _make_scope(context: ToolContext) -> CommandScope:
-    return CommandScope(context.cwd, context.root, context.environment)
+    return CommandScope(context.cwd, context.root, context.environment, context.roots)
 
 
 def _get_size(path: str) -> int:

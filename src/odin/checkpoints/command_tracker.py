@@ -60,6 +60,7 @@ class RunningCommand(Struct, eq=False):
 
 class CommandTracker:
     """The commands that run in one working folder. `running` returns the ids of calls with a background process.
+    `others` are the writable roots besides that folder.
 
     A command waits `wait_s` for the commands of other agents, then runs beside them.
     """
@@ -75,6 +76,7 @@ class CommandTracker:
         self._wait_s = wait_s
         self._lister = lister
         self._root = root
+        self.others: tuple[str, ...] = ()
         self._record = record
         self._running = running
         self._queue: list[RunningCommand] = []  # foreground commands, waiting or running, in the order of their calls
@@ -203,11 +205,11 @@ class CommandTracker:
         stopped: Callable[[], bool],
     ) -> tuple[ProjectListing, tuple[FileChange, ...]]:
         try:
-            now = self._lister.list(self._root, keep=keep, like=earlier, stopped=stopped)
+            now = self._lister.list(self._root, keep=keep, others=self.others, like=earlier, stopped=stopped)
         except OdinError:
             if not keep or stopped() or not any(command.is_ended for command in self._commands.values()):
                 raise
-            now = self._lister.list(self._root, keep=False, like=earlier, stopped=stopped)
+            now = self._lister.list(self._root, keep=False, others=self.others, like=earlier, stopped=stopped)
         save(now)
         changes = () if earlier is None else self._lister.find_changes(earlier, now)
         for change in changes:  # a path that was created again after it was listed

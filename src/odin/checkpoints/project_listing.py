@@ -1,4 +1,4 @@
-"""A listing of all files of a project, within limits, and the changes between two listings.
+"""A listing of all files of a project and of the other writable roots, within limits, and the changes between two.
 
 Files that version control ignores or does not know are included, because nothing else could restore them. Temporary
 files of Odin's own writes are left out: they come and go while a command runs, and undo must not bring them back.
@@ -11,7 +11,7 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 from msgspec import Struct
 
@@ -63,27 +63,35 @@ class ListingStopped(OdinError):
 
 
 class ProjectListing(Struct, frozen=True):
-    """`is_complete` is False if even the root could not be listed. A folder with `saved` False was not entered."""
+    """`others` are the roots besides the project `root`. `is_complete` is False if even a root could not be listed. A
+    folder with `saved` False was not entered."""
 
     root: str
     states: dict[str, FileState]
     skipped: int = 0
     is_complete: bool = True
+    others: tuple[str, ...] = ()
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return (self.root, *self.others)
 
     @classmethod
     def from_manifest(cls, manifest: CheckpointManifest) -> "ProjectListing":
-        return cls(manifest.root, {state.path: state for state in manifest.files}, is_complete=manifest.whole)
+        states = {state.path: state for state in manifest.files}
+        return cls(manifest.root, states, is_complete=manifest.whole, others=manifest.others)
 
     def set_state(self, state: FileState) -> None:
-        """Make `state` the state of its path, if the path lies in the listed folder."""
-        if contains(self.root, state.path):
+        """Make `state` the state of its path, if the path lies in a listed root."""
+        if any(contains(root, state.path) for root in self.roots):
             if state.kind == "absent":
                 self.states.pop(state.path, None)
             else:
                 self.states[state.path] = state
 
     def to_manifest(self) -> CheckpointManifest:
-        return CheckpointManifest(self.root, tuple(self.states[path] for path in sorted(self.states)), self.is_complete)
+        files = tuple(self.states[path] for path in sorted(self.states))
+        return CheckpointManifest(self.root, files, self.is_complete, self.others)
 
 
 class ProjectLister:
@@ -102,16 +110,22 @@ class ProjectLister:
         self._lock = threading.Lock()
 
     def list(
-        self, root: str, *, keep: bool, like: ProjectListing | None = None, stopped: Callable[[], bool] = lambda: False
+        self,
+        root: str,
+        *,
+        keep: bool,
+        others: Sequence[str] = (),
+        like: ProjectListing | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> ProjectListing:
-        """List every file below the root. With `keep`, save their content to the store.
+        """List every file below the root and the `others`. With `keep`, save their content to the store.
 
         `like` is the earlier listing to compare with: files it identifies by signature are not hashed either.
         """
         with self._lock:
             try:
                 with self.store.keep_many() as save:
-                    listing = _ListingWalk(self, root, save if keep else None, like, stopped).run()
+                    listing = _ListingWalk(self, root, others, save if keep else None, like, stopped).run()
             except BaseException:
                 self._hashes = None  # the new hashes refer to content that was not stored
                 raise
@@ -176,19 +190,21 @@ class _ListingWalk:
         self,
         lister: ProjectLister,
         root: str,
+        others: Sequence[str],
         save: Callable[[bytes], str] | None,
         like: ProjectListing | None,
         stopped: Callable[[], bool],
     ) -> None:
         self._lister = lister
         self._limits = lister.limits
-        self._root = root
+        self._roots = (root, *others)
+        self._root = root  # the one that is being listed
         self._save = save
         self._keep = save is not None
         self._like = like.states if like is not None else {}
         self._stopped = stopped
         self._deadline = time.monotonic() + self._limits.seconds
-        self._queue = deque([root])
+        self._queue = deque[str]()
         self._states: dict[str, FileState] = {}
         self._bytes = 0
         self._skipped = 0
@@ -196,14 +212,18 @@ class _ListingWalk:
         self._device = -1
 
     def run(self) -> ProjectListing:
-        while self._queue:
-            if self._stopped():
-                raise ListingStopped
-            if not self._list_folder(self._queue.popleft()):
-                break
-        for folder in self._queue:
-            self._leave_out(folder)
-        return ProjectListing(encode_path(self._root), self._states, self._skipped, self._is_complete)
+        for root in self._roots:
+            self._root, self._device = root, -1
+            self._queue.append(root)
+            while self._queue:
+                if self._stopped():
+                    raise ListingStopped
+                if not self._list_folder(self._queue.popleft()):
+                    break
+            while self._queue:
+                self._leave_out(self._queue.popleft())
+        root, *others = map(encode_path, self._roots)
+        return ProjectListing(root, self._states, self._skipped, self._is_complete, tuple(others))
 
     def _list_folder(self, folder: str) -> bool:
         """List one folder. False if a limit is reached and the walk must end."""
@@ -308,7 +328,7 @@ def has_changed(before: FileState, now: FileState) -> bool:
 def was_absent(path: str, before: ProjectListing, created: set[str]) -> bool:
     """True if the path was certainly absent: its folder was listed without it, or did not exist."""
     parent = os.path.dirname(path)  # noqa: PTH120
-    if parent == before.root:
+    if parent in before.roots:
         return before.is_complete
     known = before.states.get(parent)
     if known is None:

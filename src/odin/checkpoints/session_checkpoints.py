@@ -123,7 +123,8 @@ class SessionCheckpoints:
 
         state = Path(os.path.realpath(self._sessions.parent.parent))
         trees = (state / WORKTREE_FOLDER).glob(f"*/{self._recorder.state.session}-*")
-        roots = [os.path.realpath(self._config.root), *map(str, trees)]
+        others = [root.path for root in self._recorder.state.permissions.roots if root.is_writable]
+        roots = [os.path.realpath(self._config.root), *map(str, trees), *others]
         store = self._load_checkpointer().store
         await rollback_crashed_calls(calls, self._recorder, store, roots, self._environment)
 

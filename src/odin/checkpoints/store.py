@@ -132,11 +132,13 @@ class CheckpointLost(OdinError):
 
 
 class CheckpointManifest(msgspec.Struct, frozen=True):
-    """The files of a project at one point in time. A folder with `saved` False was not entered."""
+    """The files of a project, and of the roots `others`, at one point in time. A folder with `saved` False was not
+    entered."""
 
     root: str
     files: tuple[FileState, ...]
     whole: bool = True
+    others: tuple[str, ...] = ()
 
 
 HashCache = dict[str, tuple[int, int, int, int, str]]

@@ -172,6 +172,14 @@ async def attach_to_holder(log: Path, session: str, *, prefetches: bool = False)
     return sessions
 
 
+async def connect_to_holder(log: Path, session: str) -> "RemoteSessions":
+    """Attach to a session that another process has open. Raise SessionLocked if that process does not listen."""
+    attached = await attach_to_holder(log, session)
+    if attached is None:
+        raise SessionLocked(f"Session {session} is open in another process.", "Close it there.")
+    return attached
+
+
 Connect = Callable[[], Coroutine[Any, Any, "RemoteSessions"]]
 
 _ADDRESS = re.compile(r"[^/\s]*:\d+(/.*)?")

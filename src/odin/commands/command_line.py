@@ -94,6 +94,7 @@ commands:
   odin serve             serve sessions to browsers, programs and other machines
   odin gateway           answer messages from chats and webhooks; pair senders, list what failed
   odin share ID          share a session as a page without secrets; list and revoke
+  odin acp               work as an agent of an editor: Zed, JetBrains, Neovim, Emacs, VS Code
   odin attach ID|URL     watch and steer a session that is open elsewhere
   odin headless          exchange JSON lines with a program: --format stream-json (the default) or jsonl
   odin migrate           import servers, rules, keys, sessions, ... of other agents
@@ -108,7 +109,6 @@ commands:
 _EPILOG = wrap_words(f"exit codes: {', '.join(f'{code} {words}' for code, words in EXIT_CODES.items())}", 100, " " * 12)
 
 _IGNORED_FLAGS = (
-    ("--add-dir", 1),
     ("--betas", 1),
     ("--include-hook-events", 0),
     ("--permission-prompt-tool", 1),
@@ -120,10 +120,6 @@ _IGNORED_FLAGS = (
     ("--thinking-display", 1),
 )
 """Flags that agent SDKs pass and Odin ignores; rejecting them would keep those SDKs from starting Odin."""
-
-REPORTED_FLAGS = ("--add-dir",)
-"""Those of them that a person would miss, so their absence is said."""
-
 
 PICK_SESSION = "?"
 """What `--resume` without an id stands for: a person chooses one."""
@@ -231,6 +227,7 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("where and how Odin runs").add_argument
     add("--plain", action="store_true", help="plain mode: ordinary lines instead of the terminal app")
     add("--cwd", default="", metavar="DIR", help="working directory")
+    add_root_flag(add)
     add("--config-dir", metavar="DIR", help="settings and API keys (these three flags work with any command)")
     add("--state-dir", metavar="DIR", help="sessions and logs")
     add("--cache-dir", metavar="DIR", help="caches")
@@ -248,6 +245,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 _AddFlag = Callable[..., object]
 """`ArgumentParser.add_argument`."""
+
+
+def add_root_flag(add: _AddFlag) -> None:
+    what = "work in this folder, too; PATH:ro is read-only; repeatable"
+    add("--add-dir", action="append", default=[], metavar="PATH", help=what)
 
 
 def _add_model_flags(add: _AddFlag) -> None:

@@ -139,6 +139,11 @@ class _Checkup:
                 self._add_finding("plugin", f"{name} ({', '.join(plugin.parts) or 'empty'}), {plugin.folder}")
             if config.plugins:
                 self._facts["plugins"] = [{"name": plugin.name, "folder": plugin.folder} for plugin in config.plugins]
+        from odin.commands.editors import find_editors
+
+        self._facts["editors"] = editors = find_editors(self._env)
+        named = [f"{name} ({path})" for name, path in editors.items()]
+        self._add_finding("editors", ", ".join(named) or "none starts `odin acp`")
         streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
         on = [name for name, stream in streams.items() if stream is not None and stream.isatty()]  # pyright: ignore[reportUnnecessaryComparison]
         term = self._env.get("TERM", "")

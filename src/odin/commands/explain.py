@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from odin.app.agents import build_standard_registry
 from odin.app.policy import SessionPolicy, load_rule_set
 from odin.app.sandbox import LazySandbox
-from odin.commands.command_line import Parser, make_formatter, split_list, write_json, write_message, write_output
+from odin.commands.command_line import (
+    Parser,
+    add_root_flag,
+    make_formatter,
+    split_list,
+    write_json,
+    write_message,
+    write_output,
+)
 from odin.config import Config, Options, load
 from odin.config.paths import make_environment
 from odin.core.environment import ExecutionEnvironment
@@ -99,7 +107,7 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
     from tempfile import TemporaryDirectory
 
     environment = make_environment(env, options.cwd, options.state_dir)
-    config = load(environment.cwd, env, options.to_flags(), trust=options.trust)
+    config = load(environment.cwd, env, options.to_flags(), trust=options.trust, add_dirs=options.add_dirs)
     with TemporaryDirectory() as folder:  # a view is mounted to find out whether it can be; it leaves nothing behind
         own = environment if Path(environment.state_dir).is_dir() else replace(environment, state_dir=folder)
         sandbox = LazySandbox(config, own if Path(own.cache_dir).is_dir() else replace(own, cache_dir=folder))
@@ -204,6 +212,7 @@ def run_explain(argv: list[str]) -> int:
     add("--permission-mode", default="", help="default, acceptEdits, auto, dontAsk or bypassPermissions")
     add("-y", "--yes", action="store_true", help="as if you approved every permission request")
     add("--trust", action="store_true", help="as if this folder were trusted")
+    add_root_flag(add)
     add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="additional allow rules")
     add(
         "--disallowedTools",
@@ -229,6 +238,7 @@ def run_explain(argv: list[str]) -> int:
             permission_mode=args.permission_mode,
             yes=args.yes,
             trust=args.trust,
+            add_dirs=tuple(args.add_dir),
             allowed_tools=tuple(split_list(args.allowedTools)),
             disallowed_tools=tuple(split_list(args.disallowedTools)),
         ),

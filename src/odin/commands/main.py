@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from odin.commands.command_line import (
     PICK_SESSION,
-    REPORTED_FLAGS,
     build_parser,
     extract_folder_flags,
     split_list,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 _NAMES = (
     "models sessions usage replay undo redo trust rules agents skills plugin explain doctor eval auth provider mcp "
-    "cleanup worktree migrate import completions attach pair serve share gateway cron trigger status onboard"
+    "cleanup worktree migrate import completions attach pair serve share acp gateway cron trigger status onboard"
 )
 _MODULES = {
     "redo": "undo",
@@ -174,9 +173,6 @@ def _run_prompt(argv: list[str]) -> int:
         if not args.headless:
             raise UsageError("--format requires `odin headless`.", f"Use `odin headless --format {args.format}`.")
         args.input_format = args.output_format = args.format
-    for name in REPORTED_FLAGS:
-        if getattr(args, name.lstrip("-").replace("-", "_")):
-            write_message(f"{name} is ignored: Odin does not support it yet.")
     streaming = args.input_format != "text"
     if args.resume is not None and args.continue_last:
         raise UsageError("--resume and --continue cannot be combined.")
@@ -282,6 +278,7 @@ def _build_options(args: argparse.Namespace) -> Options:
         mcp_config=tuple(map(to_valid_unicode, args.mcp_config)),
         strict_mcp_config=args.strict_mcp_config,
         plugin_dirs=tuple(args.plugin_dir),
+        add_dirs=tuple(args.add_dir),
         output_schema=_read_schema(args.json_schema) if args.json_schema else None,
     )
 
@@ -479,7 +476,7 @@ def _run_interactive(args: argparse.Namespace, options: Options) -> int:
         if not options.trust:
             from odin.commands.trust import ask_for_trust
 
-            ask_for_trust(options.cwd)
+            ask_for_trust(options.cwd, options.add_dirs)
         return asyncio.run(_run_plain(args, options, settings))
     return asyncio.run(_run_app(args, options, settings))
 

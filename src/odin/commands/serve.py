@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from odin.app.crash_log import log_unhandled_errors
-from odin.commands.attach import attach_to_holder
-from odin.commands.command_line import Parser, make_formatter, write_message
+from odin.commands.attach import connect_to_holder
+from odin.commands.command_line import Parser, add_root_flag, make_formatter, write_message
 from odin.commands.pair import print_pairing
 from odin.config import Options, get_current_folder, resolve_folder
-from odin.core.errors import OdinError, SessionLocked, UsageError
+from odin.core.errors import OdinError, UsageError
 from odin.core.rights import RIGHTS, Right
 from odin.policy.modes import parse_permission_mode
 from odin.server.access import open_access
@@ -22,8 +22,6 @@ from odin.server.local import load_server
 
 if TYPE_CHECKING:
     import ssl
-
-    from odin.server.sessions import SharedSessions
 
 DEFAULT_PORT = 7070
 
@@ -59,6 +57,7 @@ def run_serve(argv: list[str]) -> int:
     )
     add("--permission-mode", default=None, metavar="MODE", help="permission mode of new sessions")
     add("--model", default="", help="model of new sessions")
+    add_root_flag(add)
     args = parser.parse_args(argv)
     bind = parse_bind(args.host, args.port, args.tls_cert, args.tls_key, without_tls=args.without_tls)
     for folder in args.root:
@@ -67,7 +66,9 @@ def run_serve(argv: list[str]) -> int:
     roots = [resolve_folder(folder) for folder in args.root or [get_current_folder()]]
     if args.permission_mode:
         parse_permission_mode(args.permission_mode)
-    options = Options(cwd=roots[0], model=args.model, permission_mode=args.permission_mode)
+    here = get_current_folder()  # sessions are opened in other folders
+    added = tuple(text if text.startswith(("/", "~")) else f"{here}/{text}" for text in args.add_dir)
+    options = Options(cwd=roots[0], model=args.model, permission_mode=args.permission_mode, add_dirs=added)
     with _open_listener(bind) as listener:
         bind = BindAddress(bind.host, listener.getsockname()[1], bind.cert, bind.key)
         check = HostCheck(bind, args.allow_host, args.base_path)
@@ -101,7 +102,7 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     tls = _load_tls(bind)
-    async with serve_sessions(listener, check, options, roots, err=sys.stderr, tls=tls, connect=_connect):
+    async with serve_sessions(listener, check, options, roots, err=sys.stderr, tls=tls, connect=connect_to_holder):
         await asyncio.to_thread(store.record_url, check.url)
         write_message(f"Serving sessions below {', '.join(roots)} on {check.url}. Ctrl-C stops it.")
         if pair != "no" and (pair or not store.list_tokens()):
@@ -124,11 +125,3 @@ def _load_tls(bind: BindAddress) -> "ssl.SSLContext | None":
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(bind.cert, bind.key)
     return context
-
-
-async def _connect(log: Path, session: str) -> "SharedSessions":
-    """Attach to a session that another process has open."""
-    attached = await attach_to_holder(log, session)
-    if attached is None:
-        raise SessionLocked(f"Session {session} is open in another process.", "Close it there.")
-    return attached

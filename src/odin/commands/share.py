@@ -81,19 +81,21 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     add("words", nargs="*", metavar="ID", help="session to share")
     add(
         "--expires",
-        default="",
         metavar="TIME",
         help="when the link ends, e.g. 12h, 7d or 4w (default: 7d; at most 365d)",
     )
     add("--keep", action="store_true", help="keep the link when the session is deleted")
     add("--images", action="store_true", help="include images; nothing in them is redacted")
-    add("--url", default="", help="the URL of the server (default: that of the last `odin serve`)")
-    add("--file", default="", metavar="PATH.html", help="write one HTML file instead of making a link")
+    add("--url", help="the URL of the server (default: that of the last `odin serve`)")
+    add("--file", metavar="PATH.html", help="write one HTML file instead of making a link")
     add("-y", "--yes", action="store_true", help="share without asking")
     add("--list", action="store_true", help="list shares")
     add("--revoke", metavar="ID|all", help="end a share, by its ID or that of its session, at once")
     parser.add_common_flags()
     args = parser.parse_intermixed_args(argv)
+    for name in ("expires", "url", "file"):
+        if getattr(args, name) == "":
+            raise UsageError(f"--{name} is empty.", "Leave it out, or give it a value.")
     given = args.words or args.expires or args.keep or args.images or args.url or args.file or args.yes
     if (args.list or args.revoke is not None) and (given or (args.list and args.revoke is not None)):
         raise UsageError("--list and --revoke go with no other option but --json.", "See `odin share --help`.")
@@ -112,14 +114,14 @@ def _find_log(sessions: ProjectSessions, name: str) -> Path:
     return log
 
 
-def _parse_expiry(text: str) -> float:
+def _parse_expiry(text: str | None) -> float:
     seconds = parse_duration(text) if text else DEFAULT_TTL_S
     if not 0 < seconds <= MAX_TTL_S:
         raise UsageError(f"--expires {text} is not possible.", f"Use at most {MAX_TTL_S / _DAY_S:.0f}d.")
     return seconds
 
 
-def _find_url(given: str) -> str:
+def _find_url(given: str | None) -> str:
     url = check_url(given) if given else open_access(os.environ).url
     if not url:
         raise UsageError(

@@ -16,8 +16,9 @@ from odin.app.roles import list_project_files
 from odin.app.workspace import list_project_skill_folders
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load, resolve_folder
+from odin.config.claude_files import list_texts, read_claude_files
 from odin.config.files import read_config_file
-from odin.config.layers import list_texts, read_claude_files
+from odin.config.roots import list_own_files
 from odin.config.trust import (
     PINNED_FILES,
     PINNED_FOLDERS,
@@ -44,8 +45,8 @@ class TrustCandidate(Struct, frozen=True, kw_only=True):
     """What a folder's configuration does only if trusted: programs it starts, and settings it allows or sets.
 
     `hooks` and `servers` are the names of what it starts as programs. `network` and `unsandboxed` are what the user has
-    allowed them already. `hashes` are of the files that were inspected, so that trust covers exactly that content and
-    no later change.
+    allowed them already. `adds_folders`: its settings or the user's name more folders to work in. `hashes` are of the
+    files that were inspected, so that trust covers exactly that content and no later change.
     """
 
     folder: str
@@ -58,6 +59,7 @@ class TrustCandidate(Struct, frozen=True, kw_only=True):
     network: tuple[str, ...] = ()
     unsandboxed: dict[str, ProjectPin] = field(default_factory=dict[str, ProjectPin])
     warning: str = ""
+    adds_folders: bool = False
     hashes: dict[str, str]
 
     @property
@@ -69,8 +71,11 @@ class TrustCandidate(Struct, frozen=True, kw_only=True):
         return not self.starts and not self.allows
 
 
-def inspect_folder(cwd: str, env: Mapping[str, str]) -> TrustCandidate:
-    """Return what the project around a folder needs trust for, without running anything of it."""
+def inspect_folder(cwd: str, env: Mapping[str, str], *, is_added: bool = False) -> TrustCandidate:
+    """Return what the project around a folder needs trust for, without running anything of it.
+
+    `is_added`: a session in another project works there, too, so its instructions need trust as well.
+    """
     folder = resolve_folder(cwd)
     root = os.path.realpath(find_project_root(folder, env))
     hashes = _hash_files(root, env)
@@ -85,12 +90,13 @@ def inspect_folder(cwd: str, env: Mapping[str, str]) -> TrustCandidate:
         trusted=config.trust.trusted,
         changed=config.trust.changed,
         starts=tuple(dict.fromkeys(_list_started_programs(config, hooks, servers))),
-        allows=tuple(_list_allowed_settings(config)),
+        allows=(*(_list_instructions(folder) if is_added else ()), *_list_allowed_settings(config)),
         hooks=tuple(hook.id for hook in hooks),
         servers=tuple(dict.fromkeys(name for name, server in servers if server.get("command"))),
         network=config.trust.network,
         unsandboxed=config.trust.unsandboxed,
         warning=config.trust.warning,
+        adds_folders=bool(config.roots) or "additional_directories" in config.wanted,
         hashes=hashes,
     )
 
@@ -125,16 +131,39 @@ def grant_trust(
     add_trusted_folder(candidate.folder, trusted, env)
 
 
-def find_pending_trust(cwd: str, env: Mapping[str, str]) -> "FolderTrust | None":
+def find_pending_trusts(cwd: str, add_dirs: Sequence[str], env: Mapping[str, str]) -> "Iterator[FolderTrust]":
+    """Yield the trust requests for a folder and then for those that a session there works in, too."""
+    try:
+        candidate = inspect_folder(cwd, env)
+        pending = _make_request(candidate, env)
+    except OdinError:  # opening the session reports it
+        return
+    if pending is not None:
+        yield pending
+    if not add_dirs and not candidate.adds_folders:
+        return
+    try:
+        roots = load(resolve_folder(cwd), env, add_dirs=add_dirs).roots
+    except OdinError:
+        return
+    for root in roots:
+        if not root.trusted and (pending := find_pending_trust(root.path, env, is_added=True)) is not None:
+            yield pending
+
+
+def find_pending_trust(cwd: str, env: Mapping[str, str], *, is_added: bool = False) -> "FolderTrust | None":
     """Return the trust request for a folder, or None if it is trusted, needs no trust or was refused it as it is.
 
     None also if the folder cannot be inspected: opening the session reports why.
     """
     try:
-        candidate = inspect_folder(cwd, env)
-        is_settled = candidate.trusted or candidate.is_empty or is_ignored(candidate.folder, candidate.hashes, env)
+        return _make_request(inspect_folder(cwd, env, is_added=is_added), env)
     except OdinError:
         return None
+
+
+def _make_request(candidate: TrustCandidate, env: Mapping[str, str]) -> "FolderTrust | None":
+    is_settled = candidate.trusted or candidate.is_empty or is_ignored(candidate.folder, candidate.hashes, env)
     return None if is_settled else FolderTrust(candidate, env)
 
 
@@ -228,6 +257,11 @@ def _list_allowed_settings(config: Config) -> Iterator[str]:
             yield f"skill: {os.path.relpath(skill.path, config.root)}{describe_allowed(skill)}"
 
 
+def _list_instructions(folder: str) -> Iterator[str]:
+    settings = (CONFIG_NAME, ".claude/settings.json", ".claude/settings.local.json")
+    yield from (f"instruction file: {name}" for name in list_own_files(folder) if name not in settings)
+
+
 _ABOUT = "Show what this folder needs trust for. Hooks, allow rules and other settings are ignored until you trust it."
 
 
@@ -249,13 +283,11 @@ def run_trust(argv: list[str]) -> int:
     return commands[args.what](args)
 
 
-def ask_for_trust(cwd: str) -> None:
-    """Ask whether to trust a folder that needs trust, before plain mode starts."""
-    pending = find_pending_trust(cwd, os.environ)
-    if pending is None:
-        return
-    answer = _confirm_trust(pending.request)
-    asyncio.run(pending.refuse() if answer == "no" else pending.grant(network=answer == "network"))
+def ask_for_trust(cwd: str, add_dirs: Sequence[str]) -> None:
+    """Ask whether to trust the folders of a session that need trust, before plain mode starts."""
+    for pending in find_pending_trusts(cwd, add_dirs, os.environ):
+        answer = _confirm_trust(pending.request)
+        asyncio.run(pending.refuse() if answer == "no" else pending.grant(network=answer == "network"))
 
 
 def _confirm_trust(request: TrustRequest) -> TrustAnswer:

@@ -5,7 +5,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -113,7 +113,7 @@ async def run_tui(
             first=first,
             mode=parse_mode(mode) if mode else None,
             setup=setup,
-            trust=None if options.trust else partial(_check_trust, options.cwd),
+            trust=None if options.trust else _make_trust_check(options),
             attaching=attaching,
         )
     finally:
@@ -152,7 +152,12 @@ def _report(result: AppResult) -> int:
     return 1
 
 
-def _check_trust(cwd: str) -> "TrustGate | None":
-    from odin.commands.trust import find_pending_trust
+def _make_trust_check(options: Options) -> "Callable[[], TrustGate | None]":
+    """Return a function that returns the next trust request, None after the last."""
 
-    return find_pending_trust(cwd, os.environ)
+    def find_all() -> "Iterator[TrustGate]":
+        from odin.commands.trust import find_pending_trusts
+
+        yield from find_pending_trusts(options.cwd, options.add_dirs, os.environ)
+
+    return partial(next, find_all(), None)

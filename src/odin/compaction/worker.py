@@ -67,7 +67,13 @@ def collect_facts(context: AgentContext, scope: CallScope) -> SummaryFacts:
     others = tuple(f"- {record.id}: {record.task[:200]}" for record in agents.values()) if not agent else ()
     changed = dict.fromkeys(change.change.before.path for change in state.file_history.list_since(0))
     return SummaryFacts(
-        environment=describe_environment(scope.cwd, scope.root, context.deps.shell, format_date(time.time())),
+        environment=describe_environment(
+            scope.cwd,
+            scope.root,
+            context.deps.shell,
+            format_date(time.time()),
+            state.permissions.list_roots(scope.root),
+        ),
         earlier=get_earlier_summary(context),
         prompt=context.thread.prompt,
         todos=(own_state.todos if own_state else ()) if agent else state.conversation.todos,

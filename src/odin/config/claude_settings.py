@@ -21,7 +21,7 @@ from odin.core.text import SAID_ONCE
 from odin.core.tool import ALIASES, get_canonical_name
 
 _READ_KEYS = ["permissions", "hooks", "env", "disableAllHooks", "disabledMcpjsonServers", "statusLine", "outputStyle"]
-_PERMISSION_KEYS = ("allow", "ask", "deny", "defaultMode", "disableBypassPermissionsMode")
+_PERMISSION_KEYS = ("allow", "ask", "deny", "defaultMode", "disableBypassPermissionsMode", "additionalDirectories")
 _SILENT_KEYS = ("$schema", "enableAllProjectMcpServers", "enabledMcpjsonServers")
 """Keys without an effect here: servers of a project start if the user trusts it."""
 
@@ -68,7 +68,7 @@ class ClaudeSettings(Struct, frozen=True, kw_only=True):
     is_users: bool = False
     raw: bytes | None = None
     values: dict[str, Any] = field(default_factory=dict[str, Any])
-    keys: dict[str, str] = field(default_factory=dict[str, str])
+    keys: dict[str, Any] = field(default_factory=dict[str, Any])
     rules: tuple[ClaudeRule, ...] = ()
     entries: tuple[dict[str, str], ...] = ()
     hooks: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
@@ -113,13 +113,15 @@ def parse_claude_settings(raw: bytes, path: Path, *, is_users: bool = False) -> 
         reader.report(f'"{name}" occurs twice in one object; the last one is used.')
     permissions = reader.get_object(values, "permissions")
     mode: str = reader.get(permissions, "defaultMode", str, "a text") or ""
-    keys = {"mode": "plan"} if mode == "plan" else {}
+    keys: dict[str, Any] = {"mode": "plan"} if mode == "plan" else {}
     if mode in _PERMISSION_MODES:
         keys["permission_mode"] = _PERMISSION_MODES[mode]
     elif mode not in ("", "plan"):
         reader.report(f"the defaultMode {mode!r} is unknown and ignored.")
     if style := reader.get(values, "outputStyle", str, "a text"):
         keys["output_style"] = style
+    if folders := [text for text in reader.get_texts(permissions, "additionalDirectories") if text.strip()]:
+        keys["additional_directories"] = folders
     hooks = reader.read_hooks(reader.get_object(values, "hooks"))
     if status := reader.get_object(values, "statusLine"):
         hooks["StatusLine"] = list(reader.read_hook({"timeout": _STATUS_TIMEOUT_S, **status}, {}))

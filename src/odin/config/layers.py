@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from odin.config.claude_files import list_texts, read_claude_files
 from odin.config.files import (
     ConfigProblem,
     ConfigValidator,
@@ -22,12 +23,8 @@ from odin.config.paths import (
     CONFIG_NAME,
     MCP_NAME,
     PLUGINS_NAME,
-    WORKTREE_FOLDER,
     find_project_root,
-    find_worktree_origin,
     get_config_dir,
-    get_home_dir,
-    get_state_dir,
 )
 from odin.config.settings import (
     Config,
@@ -44,6 +41,7 @@ from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
 from odin.core.gateway_settings import ChannelSettings, GatewaySettings, TriggerSettings, WebhookSettings
 from odin.core.policy import RuleAction, RuleLayer
+from odin.core.root import Root
 from odin.core.text import describe_mismatch
 from odin.policy.modes import parse_mode, parse_permission_mode
 from odin.redis.settings import RedisSettings
@@ -61,7 +59,7 @@ VERBATIM_KEYS = ("rules", "hooks", "commands")
 
 DECLARED_KEYS = (
     *("rules", "AllowedCommands", "ForbiddenCommands", "allowed_tools", "disallowed_tools", "hooks", "commands"),
-    *("skills", "lsp_servers"),
+    *("skills", "lsp_servers", "additional_directories"),
 )
 """Keys for which the value of each layer is kept."""
 
@@ -107,7 +105,7 @@ def _merge_skills(before: Any, new: Any) -> Any:
 
 
 MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    **dict.fromkeys(("ForbiddenCommands", "disallowed_tools"), _append_unique),
+    **dict.fromkeys(("ForbiddenCommands", "disallowed_tools", "additional_directories"), _append_unique),
     **dict.fromkeys(("retry", "model_pools", "cache", "compaction", "verify", "loop"), _merge_objects),
     **dict.fromkeys(("lsp_servers", "memory", "commands"), _merge_objects),
     "mcp": _keep_earlier,
@@ -187,6 +185,7 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "skills": lambda new, old: not new.get("paths") and not (new.get("enabled") and not old.get("enabled", True)),
     "lsp": lambda new, old: new == "off" or new == old or old == "auto",
     "memory": lambda new, old: new.get("mode") in (None, "off", old.get("mode", "auto")),
+    "additional_directories": lambda new, old: not new,
     "loop": lambda new, old: new.get("max_iterations", 0) <= old.get("max_iterations", LoopSettings().max_iterations),
 }
 """Keys that decide how much Odin may do and who sees the work, and the check that a new value is no looser."""
@@ -261,10 +260,12 @@ def load(
     *,
     trust: bool = False,
     plugin_dirs: Sequence[str] = (),
+    add_dirs: Sequence[str] = (),
 ) -> Config:
     """Return the configuration for a session in `cwd`. `flags` are keys by their Python names: `Options.to_flags()`.
 
-    `trust`: the user trusts the folder for this run, whatever it contains. `plugin_dirs` are plugins for this run.
+    `trust`: the user trusts the folder for this run, whatever it contains. `plugin_dirs` are plugins for this run,
+    `add_dirs` folders besides the project: `PATH` or `PATH:ro`.
     """
     layers = _Layers(find_project_root(cwd, env))
     user = get_config_dir(env) / CONFIG_NAME
@@ -324,6 +325,13 @@ def load(
         layers.problems.append(ConfigProblem("disableBypassPermissionsMode turns off bypassPermissions.", file))
     if layers.claude_rules:
         layers.declared["rules"] = (*layers.claude_rules, *layers.declared.get("rules", ()))
+    roots: tuple[Root, ...] = ()
+    if add_dirs or layers.declared.get("additional_directories"):
+        from odin.config.roots import collect_roots
+
+        named = layers.declared.get("additional_directories", ())
+        roots, problems = collect_roots(layers.root, cwd, env, named, add_dirs, trust=trust)
+        layers.problems.extend(problems)
     # Key by key: to convert the whole, msgspec prepares the types of all keys, which delays each start by 3 ms.
     given = {
         name: msgspec.convert(layers.values[key], get_field_types(ConfigKeys)[name])
@@ -334,6 +342,7 @@ def load(
         **given,
         mode=parse_mode(layers.get_current_value("mode")),
         root=layers.root,
+        roots=roots,
         problems=tuple(layers.problems),
         sources=layers.sources,
         written=layers.written,
@@ -393,35 +402,6 @@ def _add_project_value(
                 layers.declare(key, value, "project", source, is_claude=is_claude)
             return
     layers.set_value(key, value, "project", source, written, is_claude=is_claude)
-
-
-def read_claude_files(
-    root: str, cwd: str, env: Mapping[str, str]
-) -> "tuple[list[ClaudeSettings], list[ClaudeSettings]]":
-    """Return the settings for Claude Code of the user and of the project. In the home folder one file is the user's.
-
-    A worktree that Odin made has the local settings of its project, which git does not copy.
-    """
-    home = str(get_home_dir(env))
-    user, local = f"{home}/.claude/settings.json", ".claude/settings.local.json"
-    origin = find_worktree_origin(root, get_state_dir(env)) if f"/{WORKTREE_FOLDER}/" in root else root
-    top = root if os.path.lexists(f"{root}/{local}") else origin
-    places = {f"{root}/.claude/settings.json": root, f"{top}/{local}": top, user: ""}
-    existing = {path: folder for path, folder in places.items() if os.path.lexists(path)}
-    if not existing:
-        return [], []
-    from odin.config.claude_settings import convert_rules, read_claude_settings
-
-    same, cwd = os.path.realpath(user), os.path.realpath(cwd)
-    names = [path for path in existing if path == user or os.path.realpath(path) != same]
-    files = [read_claude_settings(Path(path), existing[path]) for path in names]
-    converted = [msgspec.structs.replace(found, entries=convert_rules(found, root, cwd, home)) for found in files]
-    return [found for found in converted if found.is_users], [found for found in converted if not found.is_users]
-
-
-def list_texts(of_project: "Sequence[ClaudeSettings]") -> dict[str, bytes]:
-    """Return the texts of the project's settings for Claude Code, which are pinned, by their paths in it."""
-    return {f".claude/{Path(found.path).name}": found.raw for found in of_project if found.raw is not None}
 
 
 def _add_claude(

@@ -16,6 +16,7 @@ from odin.core.event_values import Delivery
 from odin.core.gateway_settings import GatewaySettings
 from odin.core.policy import CommandsAsk, RuleLayer
 from odin.core.provider import EditFormatSetting, Effort
+from odin.core.root import Root
 from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import PermissionMode
@@ -365,7 +366,16 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
             "Merged across files."
         ),
     ] = ()
-    restrict_to_workspace: Annotated[bool, describe("Refuse access outside the project instead of asking.")] = False
+    additional_directories: Annotated[
+        NonEmptyTexts,
+        describe(
+            "Folders besides the project that Odin works in; `PATH:ro` is read-only. Those that a trusted project "
+            "names must lie beside it. Merged across files."
+        ),
+    ] = ()
+    restrict_to_workspace: Annotated[
+        bool, describe("Refuse access outside the project and the folders added to it instead of asking.")
+    ] = False
     confirm_timeout_s: Annotated[
         float, describe("Seconds until an unanswered permission request is denied; 0 means never.", ge=0)
     ] = 0.0
@@ -571,10 +581,11 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
     apart, strongest last. `wanted` is what the project's file requests and gets only in a trusted folder.
     `project_servers` are the MCP servers that the project brings. `variables` are added to the environment of
     commands, hooks and servers, `project_variables` only in the sandbox. `bypass_disabled_by` is the file that turns
-    off bypassPermissions and `--yes`.
+    off bypassPermissions and `--yes`. `roots` are the folders besides the project `root`.
     """
 
     root: str = ""
+    roots: tuple[Root, ...] = ()
     problems: tuple[ConfigProblem, ...] = ()
     trust: TrustStatus = field(default_factory=TrustStatus)
     declared: dict[str, tuple[LayerDeclaration, ...]] = field(default_factory=dict[str, tuple[LayerDeclaration, ...]])
@@ -609,6 +620,7 @@ class Options(Struct, frozen=True, kw_only=True):
     `agent_definitions` is the JSON of `--agents`. `mcp_config` are files or JSON objects with MCP servers; with
     `strict_mcp_config` there are no others. `plugin_dirs` are folders of plugins for this run. `commands_ask` is when
     the caller is asked about commands; callers that answer by a program are asked before, unless they say otherwise.
+    `add_dirs` are folders besides the project: `PATH`, or `PATH:ro` if it is read-only.
     """
 
     cwd: str = ""
@@ -640,6 +652,7 @@ class Options(Struct, frozen=True, kw_only=True):
     headless: bool = False
     include_partial: bool = False
     plugin_dirs: tuple[str, ...] = ()
+    add_dirs: tuple[str, ...] = ()
     state_dir: str = ""
     trust: bool = False
     reach_out: bool = True

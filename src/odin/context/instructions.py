@@ -107,13 +107,15 @@ def load_instructions(
     home: str = "",
     refuse: RefuseImport | None = None,
     seen: Iterable[str] = (),
+    prefix: str = "",
 ) -> Instructions:
     """Read ODIN.md, then AGENTS.md from the root down to `cwd`, then rules. Missing or unreadable files are skipped.
 
     The other files of a folder are CLAUDE.md, .claude/CLAUDE.md and CLAUDE.local.md. Only the first 32 KiB in total
-    are used, because they are sent with every request; cuts are reported. The files in `seen` are left out.
+    are used, because they are sent with every request; cuts are reported. The files in `seen` are left out. `prefix`
+    comes before the path of each.
     """
-    reader = InstructionReader(root, open_file, home, refuse, seen)
+    reader = InstructionReader(root, open_file, home, refuse, seen, prefix)
     own = reader.load(Path(root, ODIN_MD))
     guides = own[1:]
     for folder in _list_folders(root, cwd):
@@ -191,7 +193,9 @@ class InstructionReader:
         home: str = "",
         refuse: RefuseImport | None = None,
         seen: Iterable[str] = (),
+        prefix: str = "",
     ) -> None:
+        self._prefix = prefix
         self.root = root
         """Only files of this folder are read, and what they import."""
         self.user_folders: tuple[str, ...] = ()
@@ -223,7 +227,7 @@ class InstructionReader:
     def _name_file(self, path: Path) -> str:
         """Return the path as the model reads it: relative to the project or `~/`."""
         if not self.user_folders and path.is_relative_to(self.root):
-            return to_valid_unicode(str(path.relative_to(self.root)))
+            return to_valid_unicode(f"{self._prefix}{path.relative_to(self.root)}")
         in_home = self._home and path.is_relative_to(self._home)
         return to_valid_unicode(f"~/{path.relative_to(self._home)}" if in_home else str(path))
 

@@ -16,6 +16,7 @@ import msgspec
 
 from odin.core.event_values import CachedFile, Mode
 from odin.core.message import CACHED_FILES_NOTE, ENVIRONMENT_NOTE
+from odin.core.root import Root
 from odin.core.text import to_valid_unicode
 
 _FOLDER = Path(__file__).with_name("prompts")
@@ -91,11 +92,14 @@ def _drop_sections(text: str, headings: tuple[str, ...]) -> str:
     return "\n# ".join(section for section in sections if section.partition("\n")[0] not in headings)
 
 
-def describe_environment(cwd: str, root: str, shell: str, date: str) -> str:
+def describe_environment(cwd: str, root: str, shell: str, date: str, roots: Sequence[Root] = ()) -> str:
     """Return facts for the first message of a session. They stay in the history and are not repeated."""
     lines = [f"{ENVIRONMENT_NOTE}{to_valid_unicode(cwd)}"]
     if root != cwd:
         lines.append(f"Project root: {to_valid_unicode(root)}")
+    if roots:
+        lines.append("Other folders of this session, by absolute paths:")
+        lines += (f"- {to_valid_unicode(other.path)} ({other.access_name})" for other in roots)
     lines.append(f"Platform: {sys.platform}, shell: {os.path.basename(shell)}")  # noqa: PTH119
     lines.append(f"Date: {date}")
     return "\n".join(lines)

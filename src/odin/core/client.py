@@ -38,6 +38,7 @@ from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.profile import WritableFolders
 from odin.core.prompt import PromptData, PromptSource
+from odin.core.root import Root
 from odin.core.schedule import SessionSchedule
 from odin.core.team import TaskRecord, TaskState
 from odin.core.tool import Tool
@@ -220,14 +221,14 @@ class SessionInfo(Struct, frozen=True):
     """What a front end shows before the first event. `budget_usd` is the budget; 0 means no limit.
 
     `model_chosen`: the user chose the model of this session. `branch` is the checked-out branch or short commit, empty
-    outside git. `root` is the project. The timeouts limit how long permission requests and questions wait; 0 means no
-    limit. `log_file` receives Odin's internal errors. `sees_images`: the model accepts images. `role` is the role of
-    the main agent. `model` is the selected model; `running_model` is another one while that cannot answer. `pool` is
-    the model pool it is from, one of `pools`. `keys` are the keys of the providers in use, if there are several.
-    `effort` is the reasoning effort of the model that runs, empty for the model's own. `skills` are those of the main
-    agent, `servers` the MCP servers. `language_servers` are those of the project; if there are none,
-    `language_servers_off` says why. `writable` is what commands can write, `scratch` a folder that they cannot reach.
-    `has_status_line`: a program writes a status line of the user's own.
+    outside git. `root` is the project, `roots` are the folders besides it. The timeouts limit how long permission
+    requests and questions wait; 0 means no limit. `log_file` receives Odin's internal errors. `sees_images`: the model
+    accepts images. `role` is the role of the main agent. `model` is the selected model; `running_model` is another one
+    while that cannot answer. `pool` is the model pool it is from, one of `pools`. `keys` are the keys of the providers
+    in use, if there are several. `effort` is the reasoning effort of the model that runs, empty for the model's own.
+    `skills` are those of the main agent, `servers` the MCP servers. `language_servers` are those of the project; if
+    there are none, `language_servers_off` says why. `writable` is what commands can write, `scratch` a folder that they
+    cannot reach. `has_status_line`: a program writes a status line of the user's own.
     """
 
     session: str
@@ -248,6 +249,7 @@ class SessionInfo(Struct, frozen=True):
     log_file: str = ""
     sees_images: bool = True
     root: str = ""
+    roots: tuple[Root, ...] = ()
     role: str = DEFAULT_ROLE
     running_model: str = ""
     pool: str = ""

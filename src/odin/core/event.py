@@ -67,6 +67,7 @@ from odin.core.event_values import (
 )
 from odin.core.message import Image, Usage
 from odin.core.prompt import PromptData
+from odin.core.root import Root
 from odin.core.schedule import SessionSchedule
 from odin.core.team import MailSent, TaskChanged, TaskCreated
 
@@ -77,6 +78,8 @@ class SessionOpened(Event, frozen=True):
     """Odin started or resumed this session.
 
     `config` holds the public settings, never a key. `root` is the project; approvals apply while it stays the same.
+    `roots` are the folders besides it. A path in the log lies in the project if it is relative, else in the root that
+    contains it.
     `permission_mode` and `role` are in force from here on; "" is the default role. `model_chosen`: the user chose the
     model in this or an earlier run.
     `headless`: this run answers prompts of the command line or a program (`odin -p`). `pool` is the model pool.
@@ -96,6 +99,7 @@ class SessionOpened(Event, frozen=True):
     role: str = ""
     pool: str = ""
     commands_ask: str = "before"
+    roots: tuple[Root, ...] = ()
 
 
 class TitleSet(Event, frozen=True):
@@ -140,6 +144,18 @@ class ToolsChanged(Event, frozen=True):
 
 class PermissionModeChanged(Event, frozen=True):
     mode: str
+
+
+class RootAdded(Event, frozen=True):
+    """The session works in another folder besides the project, or has other access to it, from here on."""
+
+    root: Root
+
+
+class RootRemoved(Event, frozen=True):
+    """The session does not work in this folder any more."""
+
+    path: str
 
 
 class RoleChanged(Event, frozen=True):
@@ -503,6 +519,8 @@ AnyEvent = (
     | SystemPromptChanged
     | ToolsChanged
     | PermissionModeChanged
+    | RootAdded
+    | RootRemoved
     | RoleChanged
     | BudgetSet
     | PromptQueued

@@ -340,6 +340,22 @@ class SetPermissionMode(Struct, frozen=True, tag=True):
     mode: str
 
 
+class AddRoot(Struct, frozen=True, tag=True):
+    """Work in another folder besides the project: `PATH`, or `PATH:ro` if it is read-only.
+
+    For a folder that was added already, change its access; False if it has that. A relative path starts at the working
+    directory. A folder that does not exist or may not be added raises UsageError.
+    """
+
+    path: str
+
+
+class RemoveRoot(Struct, frozen=True, tag=True):
+    """Work no longer in this folder besides the project. One that was not added raises UsageError."""
+
+    path: str
+
+
 class SetRole(Struct, frozen=True, tag=True):
     """Give the main agent this role, from its next request on: prompt, tools, rules and model.
 
@@ -458,6 +474,8 @@ Op = (
     | SetSystemPrompt
     | SetTools
     | SetPermissionMode
+    | AddRoot
+    | RemoveRoot
     | SetRole
     | DefineAgents
     | SetSkills

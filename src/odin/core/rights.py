@@ -13,6 +13,7 @@ from odin.core.interaction import read_answer
 from odin.core.op import (
     AddContext,
     AddMessage,
+    AddRoot,
     AddRule,
     AddSchedule,
     Answer,
@@ -37,6 +38,7 @@ from odin.core.op import (
     Prompt,
     Redo,
     RemoveLastMessage,
+    RemoveRoot,
     RemoveRule,
     RemoveSchedule,
     Rewind,
@@ -89,6 +91,8 @@ OP_RIGHTS: dict[type[Op], Right] = {
     SetTitle: "prompt",
     SetMode: "prompt",  # a prompt chooses its mode, too; the permission mode holds in all of them
     SetPermissionMode: "approve",
+    AddRoot: "approve",
+    RemoveRoot: "approve",
     SetRole: "approve",  # a role has its own rules, tools and permission mode
     SetSystemPrompt: "approve",
     SetTools: "approve",

@@ -106,6 +106,11 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     # permissions
     SlashCommand("permissions", "Show or set the permission mode: what Odin asks about before it acts.", "[MODE]"),
     SlashCommand("rules", "List, add or remove permission rules.", "[add RULE|remove N]"),
+    SlashCommand(
+        "add-dir",
+        "Work in another folder, too, read-only with PATH:ro. Without arguments, list the folders.",
+        "[PATH[:ro]|remove PATH]",
+    ),
     SlashCommand("yolo", "Turn permission prompts off or on again.", "[on|off]"),
     # extensions
     SlashCommand(

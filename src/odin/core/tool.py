@@ -32,6 +32,7 @@ from odin.core.message import Image
 from odin.core.op import Answer
 from odin.core.profile import PROJECT, ProcessProfile
 from odin.core.provider import ToolSpec
+from odin.core.root import Root
 
 if TYPE_CHECKING:
     from odin.core.server_tool import ServerTool
@@ -175,7 +176,7 @@ class ToolContext(Struct, frozen=True):
     `environment` is the one in which the agent runs commands. `is_hidden` returns True for a file that rules keep out
     of search results. A tool that is cancelled calls `keep_partial` with what it has so far. `resolved_paths` are the
     paths of the call as the permission rules checked them; None if nothing checks the calls, so that the tool resolves
-    its paths itself.
+    its paths itself. `roots` are the folders besides the project `root`.
     """
 
     cwd: str
@@ -192,6 +193,7 @@ class ToolContext(Struct, frozen=True):
     is_hidden: Callable[[str], bool] = hide_nothing
     keep_partial: Callable[[ToolOutput], None] = _drop_output
     resolved_paths: tuple[ResolvedPath, ...] | None = None
+    roots: tuple[Root, ...] = ()
 
 
 class SubAgentTask(Struct, frozen=True):

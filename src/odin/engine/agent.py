@@ -414,7 +414,8 @@ class Agent:
         if not self.name and not continues and (cut := _CUT_SHORT_NOTES.get(self._recorder.state.last_reason or "")):
             notes.append(cut)
         if not self._last_date:
-            notes.append(describe_environment(place.cwd, self._deps.root, place.shell, date))
+            roots = self._recorder.state.permissions.list_roots(self._deps.root)
+            notes.append(describe_environment(place.cwd, self._deps.root, place.shell, date, roots))
         elif date != self._last_date:
             notes.append(f"Date: {date}")
         if self._last_mode not in (None, mode):

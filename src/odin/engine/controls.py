@@ -115,6 +115,18 @@ class ServerControl(Protocol):
         ...
 
 
+class RootControl(Protocol):
+    """The folders besides the project."""
+
+    async def add(self, text: str) -> bool:
+        """Add a folder or change its access, and record it; False if nothing changed. Raise UsageError."""
+        ...
+
+    async def remove(self, path: str) -> None:
+        """Remove a folder and record it. Raise UsageError if it was not added."""
+        ...
+
+
 class FileSearch(Protocol):
     """The search for files of one client: a new query ends the previous one."""
 

@@ -430,6 +430,7 @@ class CallExecutor:
 
     def _make_context(self, call: Call, **more: Any) -> ToolContext:
         scope, deps = self.scope, self._deps
+        policy = deps.policy().scope
         context: dict[str, Any] = {"progress": _drop_progress, "resolved_paths": call.target.resolved, **more}
         return ToolContext(
             cwd=scope.cwd,
@@ -438,7 +439,8 @@ class CallExecutor:
             agent=scope.agent,
             call_id=call.id,
             mode=scope.mode,
-            environment=deps.policy().scope.environment,
+            environment=policy.environment,
+            roots=policy.roots,
             channel=scope.channel,
             chat=scope.chat,
             **context,

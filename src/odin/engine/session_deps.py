@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ManualCompaction,
         MemoryControl,
         ModelControl,
+        RootControl,
         ServerControl,
         Surroundings,
     )
@@ -60,6 +61,7 @@ class SessionDeps(Struct, frozen=True):
     delegation: DelegationService
     memory: "MemoryControl"
     servers: "ServerControl"
+    roots: "RootControl"
     surroundings: "Surroundings"
     attachments: Attachments = NoAttachments()
     timing: Timing = DEFAULT_TIMING

@@ -25,6 +25,7 @@ from odin.core.event_values import DEFAULT_ROLE
 from odin.core.message import ReplyMessage, Text
 from odin.core.op import (
     AddMessage,
+    AddRoot,
     AddRule,
     ChangeMemory,
     Compact,
@@ -36,6 +37,7 @@ from odin.core.op import (
     Op,
     Redo,
     RemoveLastMessage,
+    RemoveRoot,
     RemoveRule,
     Rewind,
     SetBudget,
@@ -259,6 +261,15 @@ class SessionOps:
     async def _set_permission_mode(self, op: SetPermissionMode) -> bool:
         return self._record(PermissionModeChanged(self._deps.set_permission_mode(op.mode)))
 
+    async def _add_root(self, op: AddRoot) -> bool:
+        self._start.open()
+        return await self._deps.roots.add(op.path)
+
+    async def _remove_root(self, op: RemoveRoot) -> bool:
+        self._start.open()
+        await self._deps.roots.remove(op.path)
+        return True
+
     async def _set_role(self, op: SetRole) -> bool:
         async with self._start.lock:
             role, changed = await self._deps.agents.set_role(op.role)
@@ -324,6 +335,8 @@ _OP_HANDLERS: dict[type[Op], Callable[[SessionOps, Any], Awaitable[bool]]] = {
     SetSystemPrompt: SessionOps._set_system_prompt,
     SetTools: SessionOps._set_tools,
     SetPermissionMode: SessionOps._set_permission_mode,
+    AddRoot: SessionOps._add_root,
+    RemoveRoot: SessionOps._remove_root,
     SetRole: SessionOps._set_role,
     DefineAgents: SessionOps._define_agents,
     SetSkills: SessionOps._set_skills,

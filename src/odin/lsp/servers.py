@@ -45,8 +45,8 @@ FoundErrors = tuple[Diagnostic, ...] | None
 class LanguageServers:
     """The servers of one folder as a session uses them, started when a file of their kind is read or changed.
 
-    `take_changes` returns the files that the session has changed since the last call; `on_change` is called when the
-    status or the counts of a server change.
+    Paths are shown relative to `shown_from`. `take_changes` returns the files that the session has changed since the
+    last call; `on_change` is called when the status or the counts of a server change.
     """
 
     def __init__(
@@ -54,10 +54,12 @@ class LanguageServers:
         root: str,
         servers: Iterable[LanguageServer],
         *,
+        shown_from: str = "",
         take_changes: Callable[[], Iterable[WatchedChange]] = tuple,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.root = root
+        self.shown_from = shown_from or root
         self.reviews: set[asyncio.Task[FoundErrors]] = set()
         """Those in progress, also if no edit waits for them any more: the event loop alone would not keep them."""
         self._take_changes = take_changes
@@ -259,7 +261,7 @@ async def review_files(servers: LanguageServers, paths: Sequence[str], late: Lat
             file.told.update(item.identity for item in errors)
         if late is not None:
             late.add(file)
-    return _report_reviews(found, servers.root, HEADING)
+    return _report_reviews(found, servers.shown_from, HEADING)
 
 
 def warm_up(servers: LanguageServers, path: str) -> None:

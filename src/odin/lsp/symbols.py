@@ -73,7 +73,7 @@ async def answer(servers: LanguageServers | None, args: LspArgs, ctx: ToolContex
                 if span is not None:
                     number = positions.to_place(span.start)[0]
                     name = f"{'  ' * depth}{symbol.name[:MAX_LINE_CHARS]} ({_get_kind(symbol)})"
-                    lines.append(f"{shorten_path(document.path, servers.root)}:{number}: {name}")
+                    lines.append(f"{shorten_path(document.path, servers.shown_from)}:{number}: {name}")
             return _make_output(_bound(lines) or "No symbols found.", "symbol", len(lines))
         text = document.source.text
         position = _find_position(text, server.map_positions(text), args.path, args.line, args.character, args.symbol)
@@ -87,7 +87,7 @@ async def answer(servers: LanguageServers | None, args: LspArgs, ctx: ToolContex
         if args.action == "hover":
             text = _format_hover(result)
             return ToolOutput(text=to_printable(text) or "Nothing is known about it.", note=to_printable(text[:60]))
-        lines = _format_locations(_parse_locations(result), server, servers.root, ctx)
+        lines = _format_locations(_parse_locations(result), server, servers, ctx)
         what = {"definition": "definition", "references": "reference", "implementation": "implementation"}[args.action]
         text = "\n".join(lines) or f"No {what} found."
         loading = f"\n{_LOADING.format(server.spec.name)}" if server.is_loading else ""
@@ -163,7 +163,7 @@ def _parse_locations(result: Any) -> Iterator[tuple[str, Range]]:
 
 
 def _format_locations(
-    found: Iterator[tuple[str, Range]], server: LanguageServer, root: str, ctx: ToolContext
+    found: Iterator[tuple[str, Range]], server: LanguageServer, servers: LanguageServers, ctx: ToolContext
 ) -> list[str]:
     """Return one line for each place, with its text if the file belongs to the project and may be shown."""
     maps: dict[str, PositionMap | None] = {}
@@ -172,13 +172,14 @@ def _format_locations(
         if ctx.is_hidden(path):
             continue
         if path not in maps:
-            inside = path.startswith(f"{root}/")
+            inside = path.startswith(f"{servers.root}/")
             source = read_source(path) if inside and len(maps) < MAX_LOCATIONS else None
             maps[path] = server.map_positions(source.text) if source else None
         positions = maps[path]
         line, column = positions.to_place(span.start) if positions else (span.start.line + 1, span.start.character + 1)
         text = positions.get_line(line).strip()[:MAX_LINE_CHARS] if positions else ""
-        places[path, line, column] = f"{shorten_path(path, root)}:{line}:{column}{f': {text}' if text else ''}"
+        name = shorten_path(path, servers.shown_from)
+        places[path, line, column] = f"{name}:{line}:{column}{f': {text}' if text else ''}"
     lines = [places[key] for key in sorted(places)]
     more = len(lines) - MAX_LOCATIONS
     return [*lines[:MAX_LOCATIONS], f"... and {more} more"] if more > 0 else lines
@@ -228,7 +229,7 @@ async def _list_project_symbols(servers: LanguageServers, query: str, ctx: ToolC
         elif isinstance(answer, BaseException):
             raise answer
         elif answer is not None:
-            lines += _format_symbols(answer, servers.root, ctx)
+            lines += _format_symbols(answer, servers.shown_from, ctx)
     failures += [_LOADING.format(server.spec.name) for server in asked if server.is_loading]
     if all(answer is None or isinstance(answer, ServerFault) for answer in answers):
         reason = "No language server of this project can search for symbols. Use Grep."

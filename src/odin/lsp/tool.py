@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from odin.context.file_cache import FileCache
 from odin.core.tool import Target, Tool, ToolContext, ToolOutput
 from odin.lsp.arguments import LspArgs, RenameArgs
+from odin.policy.paths import join_path
 from odin.tools.files import FileTool, Refusal
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 _MAX_PLANS = 20
 
-FindServers = Callable[[], "LanguageServers | None"]
+FindServers = Callable[[str], "LanguageServers | None"]
+"""Returns the language servers for the folder that an absolute path lies in."""
 
 
 class LspTool(FileTool[LspArgs]):
@@ -54,7 +56,7 @@ class LspTool(FileTool[LspArgs]):
     async def work(self, args: LspArgs, ctx: ToolContext) -> ToolOutput:
         from odin.lsp.symbols import answer
 
-        return await answer(self._find_servers(), args, ctx)
+        return await answer(self._find_servers(join_path(ctx.cwd, args.path)), args, ctx)
 
 
 class LspRenameTool(FileTool[RenameArgs]):
@@ -82,7 +84,8 @@ class LspRenameTool(FileTool[RenameArgs]):
     async def resolve(self, args: RenameArgs, ctx: ToolContext) -> None:
         from odin.lsp.symbols import plan_rename
 
-        self._plans[args] = await plan_rename(self._find_servers(), args, ctx)
+        servers = self._find_servers(join_path(ctx.cwd, args.path))
+        self._plans[args] = await plan_rename(servers, args, ctx)
         while len(self._plans) > _MAX_PLANS:
             self._plans.popitem(last=False)
 

@@ -446,7 +446,7 @@ def describe_call(call: PolicyCall) -> Effect:
     given = call.target.paths
     reads = call.kind == "read"
     verb = "Reads" if reads else "Deletes" if all(map(call.is_removed, call.list_paths())) else "Changes"
-    outside = [path for path in given if not paths.is_inside(path, call.root, call.cwd)]
+    outside = [path for path in given if all(not paths.is_inside(path, root, call.cwd) for root in call.scope.folders)]
     secret = [path for path in given if is_secret_path(path)]
     if secret:
         return Effect("credentials", f"{verb} {list_names(secret)}, which may contain secrets.")

@@ -38,7 +38,8 @@ def find_grants(call: PolicyCall, deny_rules: Sequence[Rule]) -> SandboxGrants:
     found = [
         path
         for path in dict.fromkeys(_find_outside_paths(analysis, call))
-        if can_grant(path, call.root, home) and not is_temporary(path, environment.variables, home, call.root)
+        if can_grant(path, home, call.scope.folders)
+        and not is_temporary(path, environment.variables, home, call.scope.folders)
     ]
     found = [path for path in drop_inner_paths(found) if not _is_guarded(path, call, deny_rules)]
     removes = any(part.name in _REMOVERS for part in analysis.commands)
@@ -54,8 +55,9 @@ def _find_outside_paths(analysis: CommandAnalysis, call: PolicyCall) -> Iterator
             continue
         for form in find_path_forms(text):
             path = paths.resolve_path(form, folder)
-            if path and not form.startswith(("-", "~")) and not paths.is_stream(form) and not contains(call.root, path):
-                yield path
+            if not path or form.startswith(("-", "~")) or paths.is_stream(form) or call.scope.find_root(path):
+                continue
+            yield path
 
 
 def _find_changed_words(analysis: CommandAnalysis, call: PolicyCall) -> Iterator[tuple[ShellWord, str]]:
@@ -94,5 +96,5 @@ def _is_guarded(path: str, call: PolicyCall, deny_rules: Sequence[Rule]) -> bool
 def _may_deny_below(rule: Rule, path: str, scope: CommandScope) -> bool:
     if rule.bare or rule.everything:
         return True
-    head = _WILDCARD.split(resolve_pattern(rule.pattern, scope), maxsplit=1)[0].casefold()
+    head = _WILDCARD.split(resolve_pattern(rule.pattern, scope, rule.root), maxsplit=1)[0].casefold()
     return contains(path.casefold(), head.rstrip("/")) or path.casefold().startswith(head)

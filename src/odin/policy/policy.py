@@ -6,14 +6,15 @@ Each call is checked in this order; the first check that applies decides, and th
     bytes: deny. Nothing overrules this, neither a rule nor a hook nor the user.
  2. a deny rule of any layer (including `ForbiddenCommands` and `disallowed_tools`): deny
  3. the mode: in ask and plan mode, edit tools and, without a sandbox, commands that redirect output to files: deny
- 4. `restrict_to_workspace`: paths outside the project, and the agent's write scope: changes outside it: deny
+ 4. read-only roots: changes there; `restrict_to_workspace`: paths outside the roots; the agent's write scope: changes
+    outside it: deny
  5. a command that may do something a deny rule forbids (see `rules/denial`), unless an allow rule names exactly
     this command: ask, and deny under `--yes` and bypassPermissions
  6. `--yes` and bypassPermissions: allow, except a WebFetch of a private address that no allow rule names: deny
  7. the ask and allow rules; in ask and plan mode no rule allows a command
  8. protected files, and files that hold secrets: ask
  9. the rules of the skills that the turn uses (see `rules/skill_rules`): allow
-10. the default: reading the project and interactive tools are allowed, everything else asks, and so does writing
+10. the default: reading the roots and interactive tools are allowed, everything else asks, and so does writing
     for later sessions (Memory) in ask and plan mode. acceptEdits and auto also allow changes inside the project
 11. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
     never allow more. Their ask rules do not count under `--yes` and bypassPermissions
@@ -39,6 +40,7 @@ from odin.core.event_values import Mode
 from odin.core.path_names import contains
 from odin.core.policy import CommandsAsk, EffectsAction, RuleAction
 from odin.core.profile import NO_GRANTS, CommandLevel, SandboxGrants
+from odin.core.root import Root
 from odin.core.tool import Kind, ResolvedPath, Target, get_canonical_name
 from odin.core.write_scope import WriteScope
 from odin.policy import paths
@@ -116,6 +118,7 @@ class Policy:
         *,
         root: str,
         environment: ExecutionEnvironment,
+        roots: Sequence[Root] = (),
         permission_mode: str = "default",
         yes: bool = False,
         restrict_to_workspace: bool = False,
@@ -125,13 +128,14 @@ class Policy:
         commands_ask: CommandsAsk = "effects",
         read_secrets: Sequence[str] = (),
     ) -> None:
-        """`environment` is the one in which the session runs commands. `readable` are folders whose files may be read
+        """`environment` is the one in which the session runs commands. `roots` are the folders besides the project that
+        it works in. `readable` are folders whose files may be read
         like the project's: the session stores large outputs in one. `commands_ask` is when the user is asked about
         commands, and `read_secrets` are the secret files of the project that commands may read unasked.
 
         Session logs (`.jsonl`) in them stay closed, because they contain text that was hidden from the model.
         """
-        self.scope = resolve_scope(environment.cwd, root, environment)
+        self.scope = resolve_scope(environment.cwd, root, environment, tuple(roots))
         self.permission_mode: PermissionMode = parse_permission_mode(permission_mode)
         self.yes = yes
         self.rule_set = rule_set or RuleSet()
@@ -175,9 +179,17 @@ class Policy:
         is_worktree: bool = False,
     ) -> "Policy":
         """Return a policy with the same rules for an agent that works in another folder, such as a worktree of the
-        project, or runs commands in another environment."""
-        scope = resolve_scope(environment.cwd, root, environment)
+        project, or runs commands in another environment.
+
+        What it changes in a worktree reaches the project only by Apply, so there the other roots are read-only.
+        """
+        roots = tuple(replace(other, access="read") for other in self.scope.roots) if is_worktree else self.scope.roots
+        scope = resolve_scope(environment.cwd, root, environment, roots)
         return self._with(scope=scope, _confinement=confinement, is_worktree=is_worktree)
+
+    def with_roots(self, roots: Sequence[Root]) -> "Policy":
+        """Return a policy with the same rules for a session that works in these folders besides the project."""
+        return self._with(scope=replace(self.scope, roots=tuple(roots)))
 
     def with_write_scope(self, scope: WriteScope) -> "Policy":
         """Return a policy with the same rules for an agent that may change only the files of the scope."""
@@ -294,7 +306,8 @@ class Policy:
         analysis = analyze_command(target.command) if target.command else None
         resolved, command, sandbox = self.resolve(target), target.command, self._confinement
         if kind != "execute" or sandbox is None or not sandbox.is_confining(command):
-            return PolicyCall(name, kind, resolved, spec, analysis, self.scope)
+            scope = self.scope.leave_read_only() if kind == "execute" and self.scope.roots else self.scope
+            return PolicyCall(name, kind, resolved, spec, analysis, scope)
         find_level = partial(sandbox.find_level, command)
         return PolicyCall(name, kind, resolved, spec, analysis, self.scope, is_confined=True, find_level=find_level)
 
@@ -361,6 +374,7 @@ class Policy:
             self._check_builtin(call)
             or self._check_denials(call)
             or self._check_mode(call)
+            or self._check_access(call)
             or self._check_workspace(call)
             or self._check_write_scope(call)
         )
@@ -412,7 +426,7 @@ class Policy:
             if paths.is_special_file(item.target, "/"):
                 why = f"{item.text} is a pipe, a socket or a device, not a regular file."
                 return _deny_always(why, "special files", _SPECIAL_FILE_HINT)
-            if call.kind == "edit" and contains(item.path, self.root):
+            if call.kind == "edit" and any(contains(item.path, root) for root in self.scope.folders):
                 why = f"{item.shown} is the project folder or one of its parents, not a file in it."
                 return _deny_always(why, "folders", "Name a file in the project.")
         return None
@@ -472,6 +486,20 @@ class Policy:
             return Decision("deny", why, _EDIT_MODE_HINT, name)
         return None
 
+    def _check_access(self, call: PolicyCall) -> Decision | None:
+        """Deny an edit in a read-only root."""
+        if call.kind != "edit" or not self.scope.roots:
+            return None
+        for item in call.list_paths():
+            root = self.scope.find_read_only_root(item.path) or self.scope.find_read_only_root(item.target)
+            if root and not item.is_private:
+                why = f"{item.shown} is in {root}, which is read-only in this session."
+                hint = f"Add it without `:ro` to change it: --add-dir {root}, or /add-dir {root} in the session."
+                if self.is_worktree:
+                    hint = "An agent in a worktree changes only that."
+                return Decision("deny", why, hint, "read-only folders")
+        return None
+
     def _check_workspace(self, call: PolicyCall) -> Decision | None:
         outside = self._find_outside_path(call) if self._restricted else ""
         if not outside:
@@ -503,7 +531,7 @@ class Policy:
     def _find_outside_path(self, call: PolicyCall) -> str:
         """Return the first path of the call that lies outside the project, or ""."""
         if call.analysis is not None:
-            return find_outside_word(call.analysis, self.scope, temporary=False)
+            return find_outside_word(call.analysis, call.scope, temporary=False)
         return next((item.text for item in call.list_paths() if not self._is_within(item, call.kind)), "")
 
     def _is_within(self, item: ResolvedPath, kind: Kind) -> bool:
@@ -511,7 +539,7 @@ class Policy:
         return item.is_private or all(self._is_open(path, kind) for path in {item.path, item.target})
 
     def _is_open(self, path: str, kind: Kind) -> bool:
-        if contains(self.root, path):
+        if self.scope.find_root(path):
             return True
         if kind != "read" or path.endswith(_LOG_SUFFIX):
             return False
@@ -585,7 +613,7 @@ class Policy:
             return Decision("ask", f"{call.name} runs a program.", self._suggest_hint(call), "programs")
         if call.is_plainly_read_only():
             return _allow_unseen("The command only reads, and stays inside the project.", READ_ONLY_RULE)
-        outside = find_outside_word(analysis, self.scope)
+        outside = find_outside_word(analysis, call.scope)
         if outside:
             why = f"The command names {outside}, outside the project {self.root}."
             return Decision("ask", why, self._suggest_hint(call), "outside the project")

@@ -40,6 +40,13 @@ SECRET_SHAPES = (
     ("OpenAI key", "sk-proj- sk-svcacct- sk-admin-", rf"{_WORD}{{20,}}+"),
     ("OpenRouter key", "sk-or-", rf"{_WORD}{{20,}}+"),
     ("API key", "sk-", rf"[A-Za-z0-9]{{32,}}+{_WORD_END}"),
+    ("Cerebras key", "csk-", r"[A-Za-z0-9]{32,}+"),
+    ("Together key", "tgp_v1_", rf"{_WORD}{{32,}}+"),
+    ("Fireworks key", "fw_", rf"(?=[a-z0-9]*+[A-Z])[A-Za-z0-9]{{22,}}+{_WORD_END}"),
+    ("Brave key", "BSA", rf"(?=[A-Za-z_-]*+\d){_WORD}{{28}}{_WORD_END}"),
+    ("NVIDIA key", "nvapi-", rf"{_WORD}{{40,}}+"),
+    ("Bedrock key", "ABSK", r"[A-Za-z0-9+/]{80,}+=*"),
+    ("Bedrock key", "bedrock-api-key-", r"[A-Za-z0-9+/]{40,}+=*"),
     ("GitHub token", "ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{20,}+"),
     ("GitHub token", "github_pat_", r"[A-Za-z0-9_]{24,}+"),
     ("GitLab token", "glpat- gldt- glrt- glcbt- glptt- glft- glsoat- glagent- glimt-", rf"{_WORD}{{20,}}+"),
@@ -50,9 +57,10 @@ SECRET_SHAPES = (
     ),
     ("AWS access key id", "AKIA ASIA ABIA ACCA", rf"[A-Z0-9]{{16}}{_WORD_END}"),
     ("Google API key", "AIza", rf"{_WORD}{{35}}{_WORD_END}"),
+    ("Google API key", "AQ.", rf"Ab8{_WORD}{{40,}}+"),
     ("Google OAuth token", "ya29.", r"[A-Za-z0-9_.-]{20,}+"),
     ("Google OAuth secret", "GOCSPX-", rf"{_WORD}{{20,}}+"),
-    ("Stripe key", "sk_live_ rk_live_", r"[A-Za-z0-9]{16,}+"),
+    ("Stripe key", "sk_live_ rk_live_ sk_test_ rk_test_", r"[A-Za-z0-9]{16,}+"),
     ("Stripe webhook secret", "whsec_", r"[A-Za-z0-9+/]{24,}+=*"),
     ("Odin token", "odin_", rf"(?=[a-z0-9_-]*+[A-Z]){_WORD}{{43}}{_WORD_END}"),
     ("npm token", "npm_", rf"[A-Za-z0-9]{{36}}{_WORD_END}"),
@@ -79,6 +87,7 @@ SECRET_SHAPES = (
     ("Supabase token", "sbp_", rf"[0-9a-f]{{40}}{_WORD_END}"),
     ("Doppler token", "dp.pt. dp.st. dp.ct.", r"[A-Za-z0-9]{40,}+"),
     ("Linear key", "lin_api_", r"[A-Za-z0-9]{32,}+"),
+    ("1Password token", "ops_eyJ", rf"{_WORD}{{40,}}+"),
     ("age key", "AGE-SECRET-KEY-1", r"[A-Z0-9]{58}"),
     ("JWT", "eyJ", rf"{_WORD}{{8,}}+\.eyJ{_WORD}{{8,}}+\.{_WORD}{{16,}}+"),
 )
@@ -88,6 +97,7 @@ The last part may match less than the whole secret if the marks are unambiguous:
 """
 
 MIDDLE_SHAPES = (
+    ("Azure key", "JQQJ99", r"(?<![A-Za-z0-9])[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{20,}+"),
     ("Telegram bot token", ":AA", rf"(?<![A-Za-z0-9])\d{{8,10}}:AA{_WORD}{{32,35}}{_WORD_END}"),
     ("Discord token", ".", r"(?<![\w.-])[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,45}(?![\w.-])"),
     ("Terraform token", ".atlasv1.", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,}+"),
@@ -193,7 +203,7 @@ def find_by_context(text: str) -> Iterator[SecretSpan]:
         folded = "".join(char.lower()[0] for char in text)
     for name, pattern in _SCHEMES.items():
         for match in compile_cached(pattern).finditer(folded) if name.split()[0] in folded else ():
-            if _is_opaque(text[slice(*match.span("value"))]):
+            if is_opaque(text[slice(*match.span("value"))]):
                 yield SecretSpan(*match.span("value"), name)
     for name, (stem, before) in _SECRET_STEMS.items():
         for match in compile_cached(stem + _ASSIGNED).finditer(folded) if stem in folded else ():
@@ -208,7 +218,7 @@ def _is_assigned_secret(text: str, stem: str, match: "re.Match[str]") -> bool:
     value, opening, after = text[slice(*match.span("value"))], match["open"], match["after"]
     # The value must end at its closing quote and not be the start of an expression.
     is_whole = after in (opening, "\\") if opening else after not in ("(", "[", "{", "$", "<")
-    if not is_whole or _UUID.fullmatch(value) or not _is_opaque(value):
+    if not is_whole or _UUID.fullmatch(value) or not is_opaque(value):
         return False
     # An upper-case name, as in an environment file, or a `--` option is followed by a value of any length.
     start = match.start()
@@ -218,7 +228,7 @@ def _is_assigned_secret(text: str, stem: str, match: "re.Match[str]") -> bool:
     return len(value) >= 16 and len(set(value)) >= 8 and sum(char.isdigit() for char in value) >= 2
 
 
-def _is_opaque(value: str) -> bool:
+def is_opaque(value: str) -> bool:
     """True if a value looks random: letters and digits, not an identifier or a placeholder."""
     mixed = any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
     return mixed and is_real(value) and not _PLACEHOLDER.search(value) and not _IDENTIFIER.fullmatch(value)
@@ -313,6 +323,11 @@ def is_worth_hiding(value: str) -> bool:
     return len(value) >= _LONG_NAME or not _WORD_SEQUENCE.fullmatch(value)
 
 
+def is_secret_setting(name: str, value: str) -> bool:
+    """True if a variable with this name and value would be redacted if it were in the environment."""
+    return bool(_SECRET_VARIABLE.search(name)) and is_worth_hiding(value) and _PLACEHOLDER.search(value) is None
+
+
 def find_secrets(text: str, values: KnownValues) -> list[SecretSpan]:
     """Return the spans in order. Overlapping spans are merged and keep the first name."""
     listed = (
@@ -360,7 +375,11 @@ _DIFF_FILE = re.compile(
     r"(?:[|*/\\_ ]{2,})?(?:diff -.* (?P<file>\S+)|(?:\+\+\+|---) (?P<side>[^\t]+)|(?P<end>commit [0-9a-f]{7,64}))"
 )
 """The start of a file's section, maybe behind a graph. A line of the file itself begins with a sign or one blank."""
-_LISTED = re.compile(r"(?:[\w./@~^-]+:)?(?P<path>[\w./@+-]+)[:-](?:\d+[:-])?")
+_LISTED = (
+    re.compile(r"(?:[\w./@~^-]+:)?(?P<path>[\w./@+-]+?)(?P<sign>[:-])\d+(?P=sign)"),
+    re.compile(r"(?:[\w./@~^-]+:)?(?P<path>[\w./@+-]+)[:-]"),
+)
+"""What stands before a line in the output of a search, with and without line numbers, maybe after a revision."""
 _LISTED_SETTING = re.compile(r"^(?=[^=:\n]*+[=:])[\w./@~^+:-]*[:-].*", re.MULTILINE)
 """Lines that may match `_LISTED` and then `_SETTING`: all others are skipped without a call of their own."""
 _SETTING = re.compile(r"[+\- ]?\s*(?:export\s+)?[\"']?(?P<name>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*(?P<value>\S.*)")
@@ -380,8 +399,9 @@ def find_listed_values(text: str) -> Iterator[tuple[int, int]]:
             in_secret_file = is_secret_path(mark["file"] or mark["side"] or "")
             continue
         # A search prints lines such as `.env:3:KEY=value`.
-        before = _LINE_LEAD.match(line[0]) if in_secret_file else _LISTED.match(line[0])
-        if before is None or not (in_secret_file or is_secret_path(before["path"])):
+        listed = (found for pattern in _LISTED if (found := pattern.match(line[0])) and is_secret_path(found["path"]))
+        before = _LINE_LEAD.match(line[0]) if in_secret_file else next(listed, None)
+        if before is None:
             continue
         setting = _SETTING.match(line[0], before.end())
         if setting is not None and not _PLAIN_VALUE.fullmatch(setting["value"]):

@@ -92,7 +92,7 @@ def find_outside_redirect(call: "PolicyCall", scope: WriteScope) -> str:
                 not item.op.startswith("<")
                 and item.target.literal
                 and path is not None
-                and contains(call.root, path)
+                and call.scope.find_root(path)
                 and not scope.allows(path, call.root)
             ):
                 return item.target.text

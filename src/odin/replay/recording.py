@@ -32,6 +32,7 @@ from odin.core.event import (
     PromptQueued,
     Redone,
     Rewound,
+    RootAdded,
     SessionOpened,
     TurnStarted,
 )
@@ -43,8 +44,8 @@ from odin.core.timeline import get_source
 from odin.policy.secrets import Redactor
 from odin.session.log import LogHeader, read_header, read_log
 
-RECORDING_LOG, RECORDING_FILES = "session.jsonl", "files"
-PROJECT_PATH, SESSION_PATH, HOME_PATH = "/project", "/session", "/home/user"
+RECORDING_LOG, RECORDING_FILES, RECORDING_FOLDERS = "session.jsonl", "files", "folders"
+PROJECT_PATH, SESSION_PATH, HOME_PATH, FOLDERS_PATH = "/project", "/session", "/home/user", "/folders"
 _MAX_NAMED = 10
 _MAX_FILE_BYTES = 200_000_000
 _PLAN_TOOL = "Handoff"
@@ -56,7 +57,8 @@ _StructT = TypeVar("_StructT", bound=msgspec.Struct)
 class Recording(msgspec.Struct, frozen=True):
     """`folder` is the session's folder.
 
-    A saved recording has the initial project `files`, a session of this machine the checkpoint `store`.
+    A saved recording has the initial project `files`, and beside them those of the other roots by their numbers; a
+    session of this machine has the checkpoint `store`.
     """
 
     header: LogHeader
@@ -67,6 +69,17 @@ class Recording(msgspec.Struct, frozen=True):
     folder: str
     files: Path | None = None
     store: Path = Path()
+
+    def list_others(self) -> "list[Recording]":
+        """Return the same recording for each of the other roots that the session worked in, in their place."""
+        opened = (item.event for item in self.envelopes if isinstance(item.event, SessionOpened))
+        added = (item.event.root for item in self.envelopes if isinstance(item.event, RootAdded))
+        paths = dict.fromkeys(root.path for root in (*(root for event in opened for root in event.roots), *added))
+        top = None if self.files is None else self.files.parent / RECORDING_FOLDERS
+        return [
+            msgspec.structs.replace(self, root=path, cwd=path, files=None if top is None else top / str(number))
+            for number, path in enumerate(paths)
+        ]
 
 
 def find_recording(where: str, cwd: str = "", prompts: int = 0) -> Recording:
@@ -166,6 +179,8 @@ def make_scratch(recording: Recording, target: Path, *without: str) -> list[str]
 
 def check_location(recording: Recording) -> None:
     """Raise an error unless the recorded folder is inside the recorded project. Recordings are not trusted."""
+    for other in recording.list_others():
+        check_location(msgspec.structs.replace(other, envelopes=()))
     root, cwd = recording.root, recording.cwd
     are_normal = all(
         path.startswith("/") and os.path.normpath(path) == path and "\0" not in path for path in (root, cwd)
@@ -287,6 +302,11 @@ def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -
     if os.path.lexists(git):
         notes.append("The repository (.git) is not part of the recording.")
     paths = {recording.root: PROJECT_PATH, recording.folder: SESSION_PATH, make_environment(cwd="/").home: HOME_PATH}
+    for number, other in enumerate(recording.list_others()):
+        (target / RECORDING_FOLDERS).mkdir(exist_ok=True, mode=0o700)
+        place = target.resolve() / RECORDING_FOLDERS / str(number)
+        notes += make_scratch(other, place, f"{other.root}/.git")
+        paths[other.root] = f"{FOLDERS_PATH}/{number}"
     written = move_recording(recording, paths)
     secrets: set[str] = set()
     redact = Redactor(make_environment(cwd="/").variables)
@@ -302,8 +322,10 @@ def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -
     (target / RECORDING_LOG).write_bytes(b"\n".join(lines) + b"\n")
     if secrets:
         notes.append(f"Removed from the log, so calls that used them will differ: {', '.join(sorted(secrets))}.")
-    files = target / RECORDING_FILES
-    names = sorted(str(path.relative_to(files)) for path in files.rglob("*") if is_secret_path(str(path)))
+    places = (
+        (target / name, path) for name in (RECORDING_FILES, RECORDING_FOLDERS) for path in (target / name).rglob("*")
+    )
+    names = sorted(str(path.relative_to(top)) for top, path in places if is_secret_path(str(path)))
     if names:
         notes.append(f"Check these files before you share the recording: {join_some(names, _MAX_NAMED)}.")
     count = len(list_prompts(recording.envelopes))

@@ -38,6 +38,7 @@ from odin.providers.playback import RecordedProvider
 from odin.replay.comparison import Difference, compare_logs
 from odin.replay.player import Player
 from odin.replay.recording import (
+    FOLDERS_PATH,
     PROJECT_PATH,
     SESSION_PATH,
     Recording,
@@ -159,7 +160,7 @@ def make_recorded_tools(recorded: Iterable[Envelope]) -> list[Tool[Any]]:
 _KEPT_VARIABLES = ("ODIN_CACHE_DIR", "ODIN_COMMAND")
 _OMITTED_KEYS = """
     providers web env_passthrough system_header hooks sandbox retry model small_model fallback_model confirm_timeout_s
-    question_timeout_s
+    question_timeout_s additional_directories
 """
 
 
@@ -210,12 +211,16 @@ async def _replay_in_copy(
     notes = make_scratch(recording, project)
     mark_root(recording, project)
     session = SessionStore(private / "state", str(project)).get_path(recording.header.session).parent
-    played = move_recording(recording, {recording.root: str(project), recording.folder: str(session)})
+    copies: dict[str, str] = {}
+    for number, other in enumerate(recording.list_others()):
+        copies[other.root] = str(project.parent / f"folder-{number}")
+        notes += make_scratch(other, Path(copies[other.root]))
+    played = move_recording(recording, {recording.root: str(project), recording.folder: str(session), **copies})
     env = _write_config(played, private)
     if not Path(os.path.realpath(find_project_root(played.cwd, env))).is_relative_to(project):
         raise LogDamaged("The recording points outside its scratch copy, so it is not replayed.")
     commands = options.yes or _can_sandbox(played.cwd, env)
-    skipped_calls = SkippedCalls(played.envelopes, (str(project), str(session)), commands=commands)
+    skipped_calls = SkippedCalls(played.envelopes, (str(project), str(session), *copies.values()), commands=commands)
 
     async def open_client(model: RecordedProvider, resumed: str) -> Client:
         return await _open_client(played, env, model, skipped_calls, resumed)
@@ -223,7 +228,8 @@ async def _replay_in_copy(
     log = session / LOG_NAME
     stuck = await Player(played, open_client, log, report).play()
     now = tuple(read_log(log)) if log.exists() else ()
-    rename = make_path_mover({str(project): PROJECT_PATH, str(session): SESSION_PATH})
+    folders = {copy: f"{FOLDERS_PATH}/{number}" for number, copy in enumerate(copies.values())}
+    rename = make_path_mover({str(project): PROJECT_PATH, str(session): SESSION_PATH, **folders})
     cut = ReplayScript(played.envelopes).cut_turns
     calls = [call for group in skipped_calls.skipped.values() for call in group]
     differences = compare_logs(played.envelopes, now, rename, cut_turns=cut, skipped=calls)
@@ -293,6 +299,7 @@ async def _open_client(
         resume=resumed,
         session_id="" if resumed else recording.header.session,
         role="" if resumed else recording.opened_event.role,
+        add_dirs=tuple(f"{root.path}{'' if root.is_writable else ':ro'}" for root in recording.opened_event.roots),
     )
     try:
         info = lookup_model(recording.opened_event.model, {})

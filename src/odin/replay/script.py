@@ -48,6 +48,8 @@ from odin.core.event import (
     Redone,
     Rewound,
     RoleChanged,
+    RootAdded,
+    RootRemoved,
     SessionOpened,
     SystemPromptChanged,
     TitleSet,
@@ -77,6 +79,7 @@ _OPS: dict[type, type[ops.Op]] = {
     Redone: ops.Redo,
     PermissionModeChanged: ops.SetPermissionMode,
     RoleChanged: ops.SetRole,
+    RootRemoved: ops.RemoveRoot,
     EffortChanged: ops.SetEffort,
     SystemPromptChanged: ops.SetSystemPrompt,
     ToolsChanged: ops.SetTools,
@@ -209,6 +212,8 @@ class ReplayScript:
                 self._add(item, ops.AddRule(event.text, event.action, "session"))
             case RuleRemoved():
                 self._add(item, event)
+            case RootAdded():
+                self._add(item, ops.AddRoot(f"{event.root.path}{'' if event.root.is_writable else ':ro'}"))
             case Compacted() if event.trigger == "manual":
                 self._add(item, ops.Compact(profile=event.profile))
             case _ if type(event) in _OPS:

@@ -1,7 +1,8 @@
 """What a session's sandbox shows, hides and makes writable, independent of the backend.
 
-Writable: the project, its git folder and temporary folders. Read-only inside them: protected files, which make other
-programs run something (git hooks, editor tasks). Hidden: keys and credentials, and sockets of agents and daemons.
+Writable: the project and the writable roots besides it, their git folders and temporary folders. Read-only inside them:
+protected files, which make other programs run something (git hooks, editor tasks). Hidden: keys and credentials, and
+sockets of agents and daemons. Read-only roots are never writable, whatever the user grants.
 
 The user can grant one command more paths to write. A folder is granted by making it writable. A file, or a path to be
 created or removed, needs a writable parent: all other entries of the parent are then mounted read-only, so only the
@@ -22,7 +23,8 @@ from msgspec import Struct
 
 from odin.core.path_names import contains
 from odin.core.profile import WritableFolders
-from odin.sandbox.protected_files import ProtectedFiles, find_git_folders, is_settled, list_git_paths
+from odin.core.root import Root
+from odin.sandbox.protected_files import ProtectedFiles, is_settled, list_git_folders, list_git_paths
 
 _MAX_ENTRIES = 200
 """A parent with more entries is not made writable: each entry needs a mount."""
@@ -37,9 +39,9 @@ class GrantedFolder(Struct, frozen=True):
     kept: tuple[str, ...] = ()
 
 
-def can_grant(path: str, root: str, home: str) -> bool:
-    """True if a resolved path can be granted: it is no system folder and contains neither the project nor the home."""
-    if path == "/" or any(contains(path, place) for place in (root, home)):
+def can_grant(path: str, home: str, roots: Iterable[str]) -> bool:
+    """True if a resolved path can be granted: it is no system folder and contains neither a root nor the home."""
+    if path == "/" or any(contains(path, place) for place in (*roots, home)):
         return False
     if any(contains(folder, path) for folder in _SYSTEM_FOLDERS) or os.path.realpath(path) != path:
         return False
@@ -257,6 +259,7 @@ class SandboxSession(Struct, frozen=True):
 
     `views` is the folder for the layers of views and for temporary files; it is hidden, too. Without it, commands have
     no views. `root`, `writable` and `TMPDIR` are resolved once: a command could put a link in their place later.
+    `roots` are the folders besides the project.
     """
 
     root: str
@@ -266,6 +269,17 @@ class SandboxSession(Struct, frozen=True):
     visible: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     views: str = ""
+    roots: tuple[Root, ...] = ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The project and the other roots."""
+        return (self.root, *(root.path for root in self.roots))
+
+    @property
+    def projects(self) -> tuple[str, ...]:
+        """The project and the writable roots."""
+        return (self.root, *(root.path for root in self.roots if root.is_writable))
 
 
 class SandboxLayout(Struct, frozen=True):
@@ -309,14 +323,16 @@ def plan_layout(
     private: str = "",
     concealed: Sequence[str] = (),
 ) -> SandboxLayout:
-    """Return the layout for commands. With `scope`, of the project and its git folder only these paths are writable.
+    """Return the layout for commands. With `scope`, of the roots and their git folders only these paths are writable.
 
     A missing path is skipped: its parent would have to be writable. So is one that has become a link. `private` is the
     folder for the temporary files of the session, `concealed` are paths to hide besides.
     """
-    repositories = find_git_folders(session.root)
-    dot_git = f"{session.root}/.git"
-    project = [session.root, *(path for path in repositories if path != dot_git)] if scope is None else scope
+    repositories = list_git_folders(session.projects)
+    dot_gits = [f"{project}/.git" for project in session.projects]
+    read_only = [root.path for root in session.roots if not root.is_writable]
+    outer = [path for path in repositories if path not in dot_gits and not _is_covered_by(path, read_only)]
+    project = [*session.projects, *outer] if scope is None else scope
     writable = _list_unmoved([*project, *session.writable])
     temporary = find_session_temp_folders(session)
     persistent = _find_persistent(temporary, [*_list_lasting(session), *writable])
@@ -336,8 +352,8 @@ def plan_layout(
     hidden = list(dict.fromkeys([*secrets.find(), *find_kernel_mounts([*writable, *persistent]), *concealed]))
     unseen = WritableFolders((), tuple(temporary), tuple(persistent))
     sockets = [path for path in find_sockets(persistent, session.env) if path not in unseen]
-    protected = (protected_files or ProtectedFiles(session.root)).list_read_only() if writes else []
-    git = [path for path in repositories if path == dot_git and scope is None]
+    protected = (protected_files or ProtectedFiles(*session.projects)).list_read_only() if writes else []
+    git = [path for path in repositories if path in dot_gits and scope is None]
     pinned = [*git, *_list_parents([*hidden, *protected], writable)]
     return SandboxLayout(
         temporary=tuple(temporary),
@@ -347,7 +363,7 @@ def plan_layout(
         protected=tuple(protected),
         hidden=tuple(hidden),
         visible=_resolve_existing(session.visible),
-        sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *session.visible], session.root)),
+        sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *session.visible], session.folders)),
         covered=(*secrets.identify(), *_identify_files(protected), *_identify_files(concealed, exact=True)),
         private=private,
         concealed=tuple(concealed),
@@ -380,7 +396,7 @@ def plan_git_layout(
         protected=protected,
         hidden=(*hidden, *find_kernel_mounts(writable)),
         visible=inside,
-        sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *inside], session.root)),
+        sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *inside], session.folders)),
         covered=_identify_files([*hidden, *protected]),
     )
 
@@ -392,9 +408,9 @@ def add_grants(
 
     With `exact`, they are mounted. Without (Landlock), only existing paths with nothing to protect can be granted.
     """
-    covered = (*layout.hidden, *layout.sockets)
+    covered = (*layout.hidden, *layout.sockets, *(root.path for root in session.roots))
     wanted = [path for path in paths if not _is_covered_by(path, covered) and not is_writable(path, layout)]
-    wanted = [path for path in wanted if can_grant(path, session.root, session.home)]
+    wanted = [path for path in wanted if can_grant(path, session.home, session.folders)]
     protected = {path: ProtectedFiles(path).list_read_only() for path in wanted if os.path.isdir(path)}  # noqa: PTH112
     if not exact:
         open_paths = (path for path in wanted if os.path.exists(path) and not protected.get(path))  # noqa: PTH110
@@ -471,19 +487,19 @@ def list_exposed_sockets(layout: SandboxLayout, session: SandboxSession, sockets
     covered = (*layout.hidden, *layout.visible, *layout.sockets)
     unseen = WritableFolders((), layout.temporary, layout.persistent)
     found = (path for path in sockets if path not in unseen)
-    return [path for path in found if not _is_covered(path, covered, session.root)]
+    return [path for path in found if not _is_covered(path, covered, session.folders)]
 
 
-def is_temporary(path: str, env: Mapping[str, str], home: str, root: str) -> bool:
+def is_temporary(path: str, env: Mapping[str, str], home: str, roots: Iterable[str]) -> bool:
     """True if a resolved path lies in a temporary folder, of which commands have their own."""
     temporary = find_temp_folders(env)
-    return path in WritableFolders((), tuple(temporary), tuple(_find_persistent(temporary, [home, root])))
+    return path in WritableFolders((), tuple(temporary), tuple(_find_persistent(temporary, [home, *roots])))
 
 
 def find_writable_folders(session: SandboxSession) -> WritableFolders:
     """Return the folders that commands can write without an approval."""
     temporary = find_session_temp_folders(session)
-    folders = tuple(os.path.realpath(path) for path in (session.root, *session.writable))
+    folders = tuple(os.path.realpath(path) for path in (*session.projects, *session.writable))
     return WritableFolders(folders, tuple(temporary), tuple(_find_persistent(temporary, [session.home])))
 
 
@@ -501,9 +517,9 @@ def _list_parents(paths: Iterable[str], writable: Sequence[str]) -> list[str]:
     return parents
 
 
-def _is_covered(path: str, hidden: Iterable[str], root: str) -> bool:
-    """True if the path is already hidden, or contains the project."""
-    return contains(path, root) or _is_covered_by(path, hidden)
+def _is_covered(path: str, hidden: Iterable[str], roots: Iterable[str]) -> bool:
+    """True if the path is already hidden, or contains a root."""
+    return any(contains(path, root) for root in roots) or _is_covered_by(path, hidden)
 
 
 def _is_covered_by(path: str, folders: Iterable[str]) -> bool:
@@ -519,14 +535,14 @@ def find_temp_folders(env: Mapping[str, str]) -> list[str]:
 
 def find_session_temp_folders(session: SandboxSession) -> list[str]:
     """Return the temporary folders that do not lie in what commands write anyway."""
-    places = (session.root, *session.writable)
+    places = (*session.projects, *session.writable)
     return [path for path in find_temp_folders(session.env) if not _is_covered_by(path, places)]
 
 
 def _list_lasting(session: SandboxSession) -> list[str]:
-    """Return what is no temporary file wherever it lies: the home, the project, Odin and its folders."""
+    """Return what is no temporary file wherever it lies: the home, the roots, Odin and its folders."""
     program = (sys.prefix, sys.base_prefix, os.path.dirname(__file__))  # noqa: PTH120
-    return [session.home, session.root, *session.writable, *session.odin_folders, *session.visible, *program]
+    return [session.home, *session.folders, *session.writable, *session.odin_folders, *session.visible, *program]
 
 
 def _find_persistent(temporary: Sequence[str], lasting: Iterable[str]) -> list[str]:

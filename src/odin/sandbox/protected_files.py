@@ -76,10 +76,10 @@ class ProtectedState(Struct, frozen=True):
 
 
 class ProtectedFiles:
-    """Finds the protected files of a project. `skipped` folders are not entered."""
+    """Finds the protected files of a project and of other folders. `skipped` folders are not entered."""
 
-    def __init__(self, root: str, skipped: Iterable[str] = ()) -> None:
-        self._root = root
+    def __init__(self, *roots: str, skipped: Iterable[str] = ()) -> None:
+        self._roots = roots
         self._skipped = frozenset(skipped)
         self._listings: dict[str, tuple[tuple[int, int], FolderListing]] = {}
         self._hashes: dict[str, tuple[Times, str]] = {}
@@ -120,11 +120,20 @@ class ProtectedFiles:
         """
         if not is_fresh or not self._folders:
             self._folders = self._walk("")
-        own = ((path, listing) for path, listing in self._folders.items() if contains(self._root, path))
+        own = ((path, listing) for path, listing in self._folders.items() if self._has(path))
         folders = {path: listing for path, listing in own if not listing.is_installed}
-        real = os.path.realpath(self._root)
-        paths = sorted(self._list_paths(folders), key=lambda path: path.removeprefix(self._root).count("/"))
-        return [path for path in dict.fromkeys(paths) if _is_own_path(path, self._root, real)][:_MAX_READ_ONLY]
+        reals = {root: os.path.realpath(root) for root in self._roots}
+        paths = [(path, self._find_root(path)) for path in dict.fromkeys(self._list_paths(folders))]
+        paths.sort(key=lambda item: item[0].removeprefix(item[1]).count("/"))
+        found = [path for path, root in paths if _is_own_path(path, root, reals[root])]
+        return found[: _MAX_READ_ONLY * len(reals)]
+
+    def _find_root(self, path: str) -> str:
+        """Return the folder that a path lies in; for any other path, the project."""
+        return next((root for root in self._roots if contains(root, path)), self._roots[0])
+
+    def _has(self, path: str) -> bool:
+        return any(contains(root, path) for root in self._roots)
 
     def _list_paths(self, folders: dict[str, FolderListing]) -> Iterator[str]:
         for repository in self._repositories:
@@ -136,11 +145,11 @@ class ProtectedFiles:
                     yield from list_git_paths(path)
 
     def _walk(self, cwd: str) -> dict[str, FolderListing]:
-        self._repositories = find_git_folders(self._root)
+        self._repositories = list_git_folders(self._roots)
         folders: dict[str, FolderListing] = {}
         later: list[str] = []
         deadline = time.monotonic() + _MAX_SECONDS
-        starts = [self._root, cwd] if cwd and cwd != self._root else [self._root]
+        starts = list(dict.fromkeys((*self._roots, *([cwd] if cwd else ()))))
         self._walk_level(starts, later, folders, is_installed=False, limit=_MAX_FOLDERS, deadline=deadline)
         self._walk_level(
             later, later, folders, is_installed=True, limit=len(folders) + _MAX_INSTALLED, deadline=deadline
@@ -204,7 +213,7 @@ class ProtectedFiles:
                 if stat.S_ISLNK(status.st_mode):
                     content[path] = f"link {os.readlink(path)} "  # noqa: PTH115
                     real = os.path.realpath(path)
-                    if not contains(self._root, real):
+                    if not self._has(real):
                         continue
                     status = os.lstat(real)
                 if stat.S_ISDIR(status.st_mode):
@@ -236,7 +245,10 @@ class ProtectedFiles:
 
 
 def find_tampered_files(before: ProtectedState, after: ProtectedState, root: str) -> tuple[str, ...]:
-    """Return the protected files that are new or changed, relative to the project; a new folder without its files."""
+    """Return the protected files that are new or changed; a new folder without its files.
+
+    Those of the project are relative to it.
+    """
     found: list[str] = []
     for path in sorted(after.content, key=lambda path: path.split("/")):
         is_new = path not in before.content
@@ -245,7 +257,7 @@ def find_tampered_files(before: ProtectedState, after: ProtectedState, root: str
         if (is_new and _was_out_of_sight(path, before)) or any(contains(known, path) for known in found):
             continue
         found.append(path)
-    return tuple(sorted(os.path.relpath(path, root) for path in found))
+    return tuple(sorted(path.removeprefix(f"{root}/") for path in found))
 
 
 def _was_out_of_sight(path: str, before: ProtectedState) -> bool:
@@ -320,6 +332,11 @@ def _read_small_file(path: str) -> bytes | None:
 def _is_own_path(path: str, root: str, real: str) -> bool:
     below = path.removeprefix(root) if path.startswith(f"{root}/") else ""
     return os.path.realpath(path) == (f"{real}{below}" if below else path)
+
+
+def list_git_folders(roots: Iterable[str]) -> list[str]:
+    """Return the git folders of these projects."""
+    return list(dict.fromkeys(chain.from_iterable(map(find_git_folders, roots))))
 
 
 def find_git_folders(root: str) -> list[str]:

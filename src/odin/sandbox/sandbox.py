@@ -63,7 +63,7 @@ from odin.sandbox.probe import (
     load_probe,
     save_probe,
 )
-from odin.sandbox.protected_files import ProtectedFiles, ProtectedState, find_git_folders, find_tampered_files
+from odin.sandbox.protected_files import ProtectedFiles, ProtectedState, find_tampered_files, list_git_folders
 from odin.sandbox.runner import SandboxUnavailable, ViewUnavailable
 from odin.sandbox.secret_files import SecretFiles
 from odin.sandbox.supervisor import (
@@ -229,10 +229,8 @@ class Sandbox:
         probe_file: Path | None = None,
         idle_s: float = DEFAULT_TIMING.sandbox_idle_s,
     ) -> None:
-        self._session = session
         self._options = options or SandboxOptions()
         self._probe_file = probe_file
-        self._path = find_writable_folders(session).filter_path(session.env.get("PATH", ""))
         self._error = ""
         self._probe: ProbeResult | None = None
         self._supervisors: dict[SandboxUse, SandboxSupervisor] = {}
@@ -240,23 +238,44 @@ class Sandbox:
         self._own: dict[SandboxSupervisor, bool] = {}  # True: it may use the network of the shared ones
         self._spare: list[tuple[SandboxLayout, SandboxSupervisor]] = []
         self._own_layouts: dict[ProcessProfile, SandboxLayout] = {}
-        self._protected_files = ProtectedFiles(session.root, find_kernel_mounts([session.root]))
-        self._secrets = SecretPaths(session)
-        checkouts = (f"{path}/".partition("/.git/") for path in find_git_folders(session.root))
-        checkout = next((path for path, mark, _ in checkouts if mark), session.root)  # another one if it is a worktree
-        self._secret_files = SecretFiles(tuple(dict.fromkeys((session.root, *session.writable, checkout))))
+        self._retired: list[SandboxSupervisor] = []  # made for other roots, but still in use
+        self._set_session(session)
         self._no_view: str | None = None
         self._folder = PrivateFolder(session.views)
         self._temporary_files: TemporaryFiles | None = None
         self._is_old = False  # there is more to hide than in the shared sandboxes, but they are in use
         self._protected_state: ProtectedState | None = None
         self._late_changes: tuple[str, ...] = ()
-        self._root_identity: tuple[int, int] = (0, 0)
+        self._root_identities: list[tuple[int, int]] = []
         self._sharing: set[SandboxUse] = set()  # the read-only sandboxes that share the network of the writable one
         self._idle_s = idle_s
         self._last_use = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._report_group: Callable[[int, bool], None] = lambda group, alive: None
+
+    def _set_session(self, session: SandboxSession) -> None:
+        self._session = session
+        self._path = find_writable_folders(session).filter_path(session.env.get("PATH", ""))
+        self._protected_files = ProtectedFiles(*session.projects, skipped=find_kernel_mounts(session.projects))
+        self._secrets = SecretPaths(session)
+        checkouts = (f"{path}/".partition("/.git/") for path in list_git_folders(session.folders))
+        others = [path for path, mark, _ in checkouts if mark]  # those of which roots are worktrees
+        self._secret_files = SecretFiles(tuple(dict.fromkeys((*session.folders, *session.writable, *others))))
+
+    def change_session(self, session: SandboxSession) -> None:
+        """Use another session from the next command on. A process that runs keeps the sandbox it was started in."""
+        self._set_session(session)
+        if all(map(self._is_idle, self._supervisors.values())):
+            self._kill_shared()
+        self._retired += self._supervisors.values()
+        self._supervisors.clear()
+        self._layouts.clear()
+        self._sharing.clear()
+        while self._spare:
+            self._end_own(self._spare.pop()[1])
+        self._own_layouts.clear()
+        self._protected_state = None
+        self._temporary_files = None
 
     def watch_groups(self, on_change: Callable[[int, bool], None]) -> None:
         """Call `on_change(group, alive)` when a sandbox starts or ends, for the watchdog; now for those that run."""
@@ -590,7 +609,10 @@ class Sandbox:
         if profile.name in ("git", "git-remote"):
             remote = profile.name == "git-remote"
             return plan_git_layout(self._session, scope or (), profile.visible, remote=remote)
-        session = replace(self._session, writable=()) if profile.name == "server" else self._session
+        session = self._session
+        if profile.name == "server":  # servers are the project's, and write nowhere else
+            others = tuple(replace(root, access="read") for root in session.roots)
+            session = replace(session, writable=(), roots=others)
         private = self._folder.temporary
         base = plan_layout(session, writes=True, protected_files=self._protected_files, scope=scope, private=private)
         exact = self.kind == "bubblewrap"
@@ -643,10 +665,16 @@ class Sandbox:
         return tuple(dict.fromkeys(changes))
 
     def describe_denial(self, output: str, code: int, cwd: str, profile: ProcessProfile) -> str:
-        """Return what the sandbox probably denied a failed command, or ""."""
+        """Return what the sandbox probably denied a failed command, or "".
+
+        A write in a read-only root is not named: the user has decided about it, so it is not offered without a sandbox.
+        """
         layout = self._own_layouts.get(profile) or self._get_layout(_choose_use(profile))
         network = self._options.network or profile.grants.network
-        return describe_denial(output, code, cwd, layout, network=network)
+        denial = describe_denial(output, code, cwd, layout, network=network)
+        path = os.path.realpath(denial.removeprefix("writing "))
+        is_decided = any(contains(root.path, path) for root in self._session.roots if not root.is_writable)
+        return "" if is_decided else denial
 
     def _note_use(self) -> None:
         with suppress(RuntimeError):  # without an event loop the caller ends them soon
@@ -662,9 +690,10 @@ class Sandbox:
         if left <= 0:
             while self._spare:
                 self._end_own(self._spare.pop()[1])
-            if not any(self._own.values()) and all(map(self._is_idle, self._supervisors.values())):
+            if not any(self._own.values()) and all(map(self._is_idle, (*self._supervisors.values(), *self._retired))):
                 self._kill_shared()
-        if self._supervisors or self._spare:
+                self._kill_retired()
+        if self._supervisors or self._spare or self._retired:
             self._idle_timer = loop.call_later(left if left > 0 else self._idle_s, self._end_idle, loop)
 
     def kill(self) -> None:
@@ -678,6 +707,7 @@ class Sandbox:
             self._idle_timer.cancel()
             self._idle_timer = None
         self._kill_shared()
+        self._kill_retired()
         self._spare.clear()
         for supervisor in list(self._own):
             self._end_own(supervisor)
@@ -692,6 +722,13 @@ class Sandbox:
         self._supervisors.clear()
         self._layouts.clear()
         self._sharing.clear()
+
+    def _kill_retired(self) -> None:
+        for supervisor in self._retired:
+            supervisor.kill()
+            if supervisor.group:
+                self._report_group(supervisor.group, False)
+        self._retired.clear()
 
     def _load_probe(self) -> ProbeResult | None:
         if self._probe is None:
@@ -727,8 +764,8 @@ class Sandbox:
 
     def _get_supervisor(self, use: SandboxUse) -> SandboxSupervisor | None:
         """Return the sandbox to start commands in, creating it if needed; None if no backend works."""
-        # Kill all sandboxes if the project folder was replaced, and the shared ones if they are idle and outdated.
-        if WRITING in self._supervisors and self._identify_root() != self._root_identity:
+        # Kill all sandboxes if a writable root was replaced, and the shared ones if they are idle and outdated.
+        if WRITING in self._supervisors and self._identify_roots() != self._root_identities:
             self._kill_all()
         self._is_old = self._is_outdated()
         if self._is_old and all(self._is_idle(supervisor) for supervisor in self._supervisors.values()):
@@ -778,17 +815,18 @@ class Sandbox:
         """True if a read-only sandbox has its own network although it could share the writable one's."""
         return not self._options.network and use not in self._sharing and WRITING in self._supervisors
 
-    def _identify_root(self) -> tuple[int, int]:
-        try:
-            status = os.stat(self._session.root)  # noqa: PTH116
-        except OSError:
-            return (0, 0)
-        return status.st_dev, status.st_ino
+    def _identify_roots(self) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for path in self._session.projects:
+            with suppress(OSError):
+                status = os.stat(path)  # noqa: PTH116
+                found.append((status.st_dev, status.st_ino))
+        return found
 
     def _make_supervisor(self, use: SandboxUse) -> SandboxSupervisor | None:
         if use == WRITING:
             self._layouts.pop(use, None)
-            self._root_identity = self._identify_root()
+            self._root_identities = self._identify_roots()
         probe = self._load_probe()
         if probe is not None:
             if probe.candidate.kind == "none":

@@ -56,7 +56,7 @@ from odin.server.feed import FrameFeed, Watcher
 from odin.server.guard import TooManyRequests
 from odin.server.page.files import is_page_file, send_page_file
 from odin.server.sessions import HostedSession, HostedSessions, OpConflict, SharedSessions
-from odin.server.shared_page import read_shared_session
+from odin.server.shared_page import encode_shared_session
 from odin.server.shares import OpenedShare, ShareRefused
 from odin.session.export_html import read_image
 from odin.version import __version__
@@ -70,6 +70,7 @@ _MAX_READING_BYTES = 4 * MAX_BODY_BYTES
 """The bodies of all requests that are being received."""
 
 _MAX_PAIRING_BYTES = 10_000
+_PART_BYTES = 64_000
 _MAX_COMPLETIONS = 50
 _MAX_QUERIES = 4
 """Queries of one client that are answered at once; the next ones wait."""
@@ -265,7 +266,8 @@ class Application:
                 return make_json(await self._access.pair(body, request.scope))
             if endpoint.name == "shared":
                 share = await self._access.open_share(body, request.scope)
-                return make_json(await asyncio.to_thread(read_shared_session, share))
+                data = await asyncio.to_thread(encode_shared_session, share)
+                return _PartedResponse(data, media_type="application/json")
             assert who is not None
             if not self._access.is_valid(request.state.token):
                 raise Unauthorized("The token was revoked.", "Pair this client again: `odin pair`.")
@@ -456,6 +458,17 @@ class Application:
         return _EventResponse(
             self._streams, hosted, hosted.feed, partial(hosted.feed.begin, after=query.after), who, token
         )
+
+
+class _PartedResponse(Response):
+    """Sends each part when the one before was taken, so that slow readers cost no memory."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, len(self.body), _PART_BYTES):
+            part = bytes(self.body[start : start + _PART_BYTES])
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class _EventResponse(Response):

@@ -36,6 +36,7 @@ from odin.host.workspace_sessions import WorkspaceSessions
 from odin.remote.protocol import TURN_OPS, Identity, NewSession, OpRequest, Receipt
 from odin.server.feed import Feed, FrameFeed, Watcher, Writer
 from odin.server.guard import TooManyRequests
+from odin.server.shares import remove_ended_shares
 from odin.session.log import read_header
 
 if TYPE_CHECKING:
@@ -344,7 +345,9 @@ class HostedSessions:
         if self._manager.find(session) is not None:
             raise DeleteCurrentSession
         self.locate(session)
-        await asyncio.to_thread(ProjectSessions(make_workspace(self._options).store).delete, session)
+        workspace = make_workspace(self._options)
+        await asyncio.to_thread(ProjectSessions(workspace.store).delete, session)
+        await asyncio.to_thread(remove_ended_shares, workspace.environment.variables)
 
     async def _unload_unused(self) -> None:
         while True:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+import msgspec
 
 from odin.core.event import SessionOpened
 from odin.core.message import Image
@@ -19,31 +19,27 @@ from odin.ui.transcript.blocks import TranscriptBlock
 from odin.ui.transcript.model import TranscriptModels
 from odin.ui.transcript.words import ShownFolders
 
-_MAX_FOLDED = 4
+_MAX_ENCODED = 4
 """Pages that are kept, so that many readers of one cost little."""
 
-_folding = threading.Lock()
+_encoding = threading.Lock()
 
 
-class _FoldedCopy(Struct, frozen=True):
-    cwd: str
-    model: str
-    blocks: tuple[dict[str, Any], ...]
+def encode_shared_session(share: OpenedShare) -> bytes:
+    """Return the `SharedSession` as JSON. Reading a long copy takes a while: use a thread.
 
-
-def read_shared_session(share: OpenedShare) -> SharedSession:
-    """Return the page. Reading a long copy takes a while: use a thread. Raise ShareRefused if it was just removed."""
+    Raise ShareRefused if it was just removed.
+    """
     log, record = share.folder / LOG_NAME, share.record
     try:
-        with _folding:
-            folded = _fold(log, log.stat().st_mtime_ns)
+        with _encoding:
+            return _encode(log, log.stat().st_mtime_ns, record.title, record.created, record.expires)
     except FileNotFoundError as error:
         raise ShareRefused from error
-    return SharedSession(record.title, record.created, record.expires, folded.cwd, folded.model, 0, folded.blocks)
 
 
-@lru_cache(maxsize=_MAX_FOLDED)
-def _fold(log: Path, _: int) -> _FoldedCopy:
+@lru_cache(maxsize=_MAX_ENCODED)
+def _encode(log: Path, _: int, title: str, created: float, expires: float) -> bytes:
     cwd = model = ""
     models = TranscriptModels()
     for envelope in read_log(log):
@@ -51,10 +47,11 @@ def _fold(log: Path, _: int) -> _FoldedCopy:
             cwd, model = envelope.event.cwd, envelope.event.model
         models.apply(envelope)
     shown = ShownFolders(cwd)
-    return _FoldedCopy(cwd, model, tuple(_encode(block, shown, log.parent) for block in models[""].blocks))
+    blocks = tuple(_encode_with_images(block, shown, log.parent) for block in models[""].blocks)
+    return msgspec.json.encode(SharedSession(title, created, expires, cwd, model, 0, blocks))
 
 
-def _encode(block: TranscriptBlock, shown: ShownFolders, folder: Path) -> dict[str, Any]:
+def _encode_with_images(block: TranscriptBlock, shown: ShownFolders, folder: Path) -> dict[str, Any]:
     """Return the block with its images in it: a reader has no token to fetch them with."""
     encoded = encode_block(block, shown)
     images: tuple[Image, ...] = getattr(block, "images", ())

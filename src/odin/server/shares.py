@@ -214,9 +214,11 @@ class ShareStore:
         return SessionStore.from_folder(self._sessions / record.project).find_log(record.session) is not None
 
     def _forget(self, file: _ShareFile) -> _ShareFile:
-        """Drop the records of links that ended long ago."""
+        """Drop the records of links that ended long ago, and of all but the newest that have ended."""
         after = self._clock() - _REMEMBERED_S
-        return replace(file, shares=tuple(item for item in file.shares if item.expires > after))
+        ended = [item for item in file.shares if self._find_end(item)]
+        forgotten = {item.id for item in ended[:-MAX_SHARES]} | {item.id for item in ended if item.expires <= after}
+        return replace(file, shares=tuple(item for item in file.shares if item.id not in forgotten))
 
     def _count_wrong(self, address: str) -> None:
         with self._attempts:

@@ -43,6 +43,8 @@ from odin.core.event import (
     Redone,
     Rewound,
     RoleChanged,
+    RootAdded,
+    RootRemoved,
     ServersToggled,
     SessionOpened,
     SystemPromptChanged,
@@ -383,6 +385,10 @@ def _describe_setting(event: AnyEvent) -> tuple[str, str]:
             return f"Tools: {'the usual ones' if event.tools is None else ', '.join(event.tools) or 'none'}.", ""
         case PermissionModeChanged():
             return f"Permission mode: {event.mode}.", ""
+        case RootAdded():
+            return f"Folder {event.root.path}: {event.root.describe()}.", ""
+        case RootRemoved():
+            return f"Folder removed: {event.path}.", ""
         case RoleChanged():
             return f"Role: {event.role}.", ""
         case ServersToggled():

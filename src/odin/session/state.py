@@ -37,6 +37,8 @@ from odin.core.event import (
     PromptInjected,
     PromptQueued,
     RoleChanged,
+    RootAdded,
+    RootRemoved,
     ScheduleChanged,
     ServersToggled,
     SessionOpened,
@@ -50,7 +52,9 @@ from odin.core.format import clip
 from odin.core.message import Message, Usage
 from odin.core.policy import SessionRule
 from odin.core.prompt import copy_prompt
+from odin.core.root import Root
 from odin.core.schedule import SessionSchedule
+from odin.core.text import to_valid_unicode
 from odin.core.timeline import OpenWork
 from odin.core.tool import CollectedItem
 from odin.session.conversation import MainConversation, ReadLog, UsedSkills
@@ -72,11 +76,15 @@ _MAX_MENTIONED = 5
 
 
 class Grants(Struct, frozen=True):
-    """What the user granted. `permission` is the chosen mode, or ""; `budget_usd` the cost limit, or None."""
+    """What the user granted. `permission` is the chosen mode, or ""; `budget_usd` the cost limit, or None.
+
+    `roots` are the folders that were added to the project.
+    """
 
     rules: tuple[SessionRule, ...] = ()
     permission: str = ""
     budget_usd: float | None = None
+    roots: tuple[Root, ...] = ()
 
     def restrict_for_other_project(self) -> "Grants":
         """The grants that carry over to another project: deny and ask rules, and restrictive modes."""
@@ -94,6 +102,7 @@ class Grants(Struct, frozen=True):
     def _list_allowed(self) -> Iterator[str]:
         if self.permission not in _UNMENTIONED_MODES:
             yield f"permission mode {self.permission}"
+        yield from (f"folder {root.path} ({root.access_name})" for root in self.roots)
         for rule in self.rules:
             if rule.action == "allow":
                 yield f"rule {rule.text}" + (f" (role {rule.role})" if rule.role not in ("", DEFAULT_ROLE) else "")
@@ -110,11 +119,13 @@ def describe_resumed_grants(earlier: Grants, current: Grants) -> str:
 class SessionPermissions:
     """`chosen_mode` is the mode the user chose in this session, or "" if the configuration decides.
 
+    `roots` are the folders besides the project, `added_roots` those of them that the user added in the session.
+
     Grants hold in the project at `root`.
     """
 
     EVENTS: ClassVar[frozenset[type]] = frozenset(
-        (SessionOpened, PermissionModeChanged, RuleAdded, RuleRemoved, BudgetSet)
+        (SessionOpened, PermissionModeChanged, RuleAdded, RuleRemoved, BudgetSet, RootAdded, RootRemoved)
     )
 
     def __init__(self) -> None:
@@ -123,14 +134,22 @@ class SessionPermissions:
         self.chosen_mode = ""
         self.rules: tuple[SessionRule, ...] = ()
         self.budget_usd: float | None = None
+        self.added_roots: tuple[Root, ...] = ()
+        self.roots: tuple[Root, ...] = ()
 
     @property
     def grants(self) -> Grants:
-        return Grants(self.rules, self.chosen_mode, self.budget_usd)
+        return Grants(self.rules, self.chosen_mode, self.budget_usd, self.added_roots)
 
     def get_grants(self, root: str) -> Grants:
         """The grants that hold in the project at `root`."""
         return self.grants if root == self.root else self.grants.restrict_for_other_project()
+
+    def list_roots(self, root: str) -> tuple[Root, ...]:
+        """The folders besides the project for an agent that works in `root`: in a worktree they are read-only."""
+        if not self.roots or to_valid_unicode(root) == self.root:
+            return self.roots
+        return tuple(msgspec.structs.replace(other, access="read") for other in self.roots)
 
     def apply(self, envelope: Envelope) -> None:
         event = envelope.event
@@ -145,13 +164,19 @@ class SessionPermissions:
                 self.rules = self._list_rules_without(event)
             case BudgetSet():
                 self.budget_usd = event.usd
+            case RootAdded():
+                self.added_roots = (*_leave_out(self.added_roots, event.root.path), event.root)
+                self.roots = (*_leave_out(self.roots, event.root.path), event.root)
+            case RootRemoved():
+                self.added_roots = _leave_out(self.added_roots, event.path)
+                self.roots = _leave_out(self.roots, event.path)
             case _:
                 pass
 
     def _open(self, event: SessionOpened) -> None:
         grants = self.get_grants(event.root)
         self.rules, self.chosen_mode, self.budget_usd = grants.rules, grants.permission, grants.budget_usd
-        self.root = event.root
+        self.root, self.added_roots, self.roots = event.root, grants.roots, event.roots
         if self.chosen_mode == "bypassPermissions":
             self.chosen_mode = ""
         configured = str(event.config.get("permission_mode") or "default")
@@ -160,6 +185,10 @@ class SessionPermissions:
 
     def _list_rules_without(self, event: RuleAdded | RuleRemoved) -> tuple[SessionRule, ...]:
         return tuple(rule for rule in self.rules if rule != SessionRule(event.text, event.action, event.role))
+
+
+def _leave_out(roots: Iterable[Root], path: str) -> tuple[Root, ...]:
+    return tuple(root for root in roots if root.path != path)
 
 
 class SessionTotals:

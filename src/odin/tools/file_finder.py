@@ -350,7 +350,8 @@ class PathIndexer:
 
 
 class FileFinder:
-    """Answers the path queries of one client. `recent` returns the files of the session.
+    """Answers the path queries of one client. `recent` returns the files of the session, `list_others` the folders
+    besides the project, whose files are found by their absolute paths.
 
     `find_resources` finds resources of servers, which come first.
     """
@@ -361,14 +362,16 @@ class FileFinder:
         *,
         recent: Callable[[], Sequence[CachedFile]],
         find_resources: Callable[[str, int], Sequence[str]] | None = None,
+        list_others: Callable[[], Sequence[PathIndexer]] = tuple,
     ) -> None:
+        self._list_others = list_others
         self.paths = paths
         self._cwd = paths.cwd
         self._env = paths.env
         self._recent = recent
         self._find_resources = find_resources
         self._query_count = 0
-        self._search: PathSearch | None = None
+        self._searches: dict[str, PathSearch] = {}
         self._closed = False
 
     async def __call__(self, words: str, limit: int = 20) -> tuple[str, ...]:
@@ -384,18 +387,23 @@ class FileFinder:
             return ()
         if words.startswith(("/", "~/", "../", "./")):
             return await self._run_bounded(self._list_folder, words, limit)
-        index = await self.paths.get_index()
+        others = self._list_others()
         if not words.strip():
-            return await self._run_bounded(self._suggest_recent, index.top_level, limit)
-
-        self._search = self._search or PathSearch()
-        index.flush()
-        try:
-            hits = await self._search.find_best(
-                index.chunks, words, 3 * limit, lambda: query_number == self._query_count
-            )
-        except Superseded:
-            return ()
+            tops = (await self.paths.get_index()).top_level
+            return await self._run_bounded(self._suggest_recent, [*tops, *(f"{other.cwd}/" for other in others)], limit)
+        hits: list[PathHit] = []
+        for paths in (self.paths, *others):
+            index = await paths.get_index()
+            index.flush()
+            search = self._searches.setdefault(paths.cwd, PathSearch())
+            try:
+                found = await search.find_best(
+                    index.chunks, words, 3 * limit, lambda: query_number == self._query_count
+                )
+            except Superseded:
+                return ()
+            start = "" if paths is self.paths else f"{paths.cwd}/"
+            hits += ((kind, length, f"{start}{path}") for kind, length, path in found)
         return await self._run_bounded(self._rank_hits, hits, limit)
 
     async def close(self) -> None:
@@ -426,10 +434,11 @@ class FileFinder:
         return [path for *_, path in sorted(ranked)[:limit]]
 
     def _list_session_files(self) -> list[str]:
-        """Return the files of the session below the working directory, newest first."""
+        """Return the files of the session below the working directory and in the other folders, newest first."""
         start = f"{os.path.realpath(self._cwd).rstrip('/')}/"
+        places = (start, *(f"{other.cwd}/" for other in self._list_others()))
         files = sorted(self._recent(), key=lambda file: -file.cached_at)
-        return [file.path[len(start) :] for file in files if file.path.startswith(start)]
+        return [file.path.removeprefix(start) for file in files if file.path.startswith(places)]
 
     def _suggest_recent(self, tops: Sequence[str], limit: int) -> list[str]:
         used = [path for path in self._list_session_files()[:limit] if os.path.lexists(Path(self._cwd, path))]

@@ -81,11 +81,17 @@ def _parse_line_range(word: str) -> Attachment | None:
 
 
 class PathBase(Struct, frozen=True):
-    """The folders that paths are relative to: working directory, project and home."""
+    """The folders that paths are relative to: working directory, project and home. `others` are those besides the
+    project."""
 
     cwd: str
     root: str
     home: str
+    others: tuple[str, ...] = ()
+
+    def contains(self, path: str) -> bool:
+        """True if a path lies in the project or one of the others."""
+        return any(paths.is_inside(path, root, self.cwd) for root in (self.root, *self.others))
 
     def resolve(self, path: str) -> str:
         """Return the absolute path, without `..`. A path that leads nowhere stays as it is."""
@@ -96,8 +102,8 @@ class PathBase(Struct, frozen=True):
 def find_attachments(prompt: Prompt, base: PathBase) -> list[Attachment]:
     """Return the attachments and the existing mentioned files of a prompt, with absolute paths, without duplicates.
 
-    If the text comes from a custom command, mentions outside of the project count only if the user typed them. Text
-    that was piped to Odin mentions nothing: it may be anyone's.
+    If the text comes from a custom command, mentions outside of the project and the other folders count only if the
+    user typed them. Text that was piped to Odin mentions nothing: it may be anyone's.
     """
     found = [structs.replace(item, path=base.resolve(item.path)) for item in prompt.attachments if not item.data]
     found += _find_mentioned(get_typed_text(prompt.text), base, get_typed_text(prompt.display_text))
@@ -111,7 +117,7 @@ def _find_mentioned(text: str, base: PathBase, display_text: str) -> Iterator[At
         item = next((item for item in resolved if os.path.exists(item.path)), None)  # noqa: PTH110 (it may hold a NUL)
         if item is None:
             continue
-        if typed is None or item in typed or paths.is_inside(item.path, base.root, base.cwd):
+        if typed is None or item in typed or base.contains(item.path):
             yield item
 
 

@@ -55,6 +55,8 @@ class LineServer(ABC):
         """How the last turn of the main agent ended."""
         self._prompts: dict[str, str] = {}
         """The prompts of this program that have no answer yet, with the agents they are for."""
+        self._paused: set[str] = set()
+        """Those that an interrupt left in the queue: this run does not wait for them."""
         self._running = ""
         self._next_interrupt: Interrupt | None = None
         self._code = 0
@@ -184,7 +186,8 @@ class LineServer(ABC):
 
     async def _follow(self, envelope: Envelope) -> None:
         event = envelope.event
-        if isinstance(event, PromptDropped) and event.id in self._prompts:  # another client has dropped it
+        if isinstance(event, PromptDropped) and event.id in self._paused.union(self._prompts):  # by another client
+            self._paused.discard(event.id)
             self.refuse(event.id, OdinError("The prompt was removed from the queue."))
         elif isinstance(event, PromptInjected):
             self._finish_prompt(event.id)
@@ -204,8 +207,8 @@ class LineServer(ABC):
                 self._code = 0 if is_well else get_exit_code(event)
             if event.reason == "interrupted" and self._prompts:
                 for item in (await self._client.snapshot()).queue:
-                    if item.paused:
-                        self._prompts.pop(item.id, None)
+                    if item.paused and self._prompts.pop(item.id, None) is not None:
+                        self._paused.add(item.id)
             self._finish_prompt(event.id)
 
     def _finish_prompt(self, prompt_id: str) -> None:

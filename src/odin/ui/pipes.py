@@ -54,8 +54,9 @@ class PipeWriter:
     async def drain(self) -> bool:
         """Wait until everything is written. Return False if that failed or the reader went away first."""
         while self._unwritten and not self.broken.done():
-            self._drained = self._loop.create_future()
-            await self._drained
+            if self._drained is None or self._drained.done():
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
         return not self.broken.done()
 
     def close(self) -> None:

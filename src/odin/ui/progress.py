@@ -22,7 +22,7 @@ from odin.core.call_events import (
     ToolEnded,
     ToolStarted,
 )
-from odin.core.event import Envelope, ModelChanged, Warned
+from odin.core.event import Envelope, ModelChanged, RootAdded, RootRemoved, Warned
 from odin.core.event_values import DEFAULT_ROLE, Event
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.policy import RememberScope
@@ -108,6 +108,10 @@ class EventLines:
                 return f"Rule added {_describe_range(event)}: {event.action} {event.text}"
             case RuleRemoved():
                 return f"Rule removed {_describe_range(event)}: {event.action} {event.text}"
+            case RootAdded():
+                return f"Folder {event.root.path}: {event.root.describe()}"
+            case RootRemoved():
+                return f"Folder removed: {event.path}"
             case _:
                 return ""
 

@@ -73,9 +73,10 @@ def find_outside_word(analysis: CommandAnalysis, scope: CommandScope, *, tempora
 
 
 def _leads_outside(text: str, scope: CommandScope, temporary: bool) -> bool:
-    if not temporary or not is_outside_word(text, scope.cwd, scope.root):
-        return is_outside_word(text, scope.cwd, scope.root)
-    outside = [form for form in find_path_forms(text) if _is_outside_path(form, scope.cwd, scope.root)]
+    roots = scope.folders
+    if not temporary or not is_outside_word(text, scope.cwd, *roots):
+        return is_outside_word(text, scope.cwd, *roots)
+    outside = [form for form in find_path_forms(text) if _is_outside_path(form, scope.cwd, roots)]
     return not all(scope.is_temporary(paths.resolve_path(form, scope.cwd) or "/") for form in outside)
 
 
@@ -131,9 +132,9 @@ def _is_pattern(text: str) -> bool:
 
 
 @look_up_once
-def is_outside_word(word: str, cwd: str, root: str) -> bool:
-    """True if a word, or a value joined to an option or name in it, is a path outside the project."""
-    return any(_is_outside_path(form, cwd, root) for form in find_path_forms(word))
+def is_outside_word(word: str, cwd: str, *roots: str) -> bool:
+    """True if a word, or a value joined to an option or name in it, is a path outside these roots."""
+    return any(_is_outside_path(form, cwd, roots) for form in find_path_forms(word))
 
 
 def find_path_forms(word: str) -> Iterator[str]:
@@ -153,10 +154,10 @@ def find_path_forms(word: str) -> Iterator[str]:
         yield word.split("=", 1)[1]
 
 
-def _is_outside_path(text: str, cwd: str, root: str) -> bool:
+def _is_outside_path(text: str, cwd: str, roots: Sequence[str]) -> bool:
     if not text or text.startswith("-") or paths.is_stream(text):
         return False
-    return text.startswith(_HOMES) or not paths.is_inside(text, root, cwd)
+    return text.startswith(_HOMES) or not any(paths.is_inside(text, root, cwd) for root in roots)
 
 
 _MAX_FOLDERS = 6
@@ -167,10 +168,13 @@ def locate_steps(script: ShellScript, scope: CommandScope, homes: tuple[str, ...
     """Return the commands of a plain script with every folder each may run in, or None if that is not certain.
 
     After `cd x &&` the next command runs in x. After `cd x;` it runs in x, or in the old folder if `cd` failed. They
-    may enter the project and the folders `homes`.
+    may enter the roots and the folders `homes`.
     """
     start, top = paths.resolve_path(scope.cwd, "/"), paths.resolve_path(scope.root, "/")
-    if not script.plain or not script.commands or start is None or top is None or not contains(top, start):
+    if not script.plain or not script.commands or start is None or top is None:
+        return None
+    tops = (top, *scope.folders[1:])
+    if not any(contains(root, start) for root in tops):
         return None
     if scope.environment.get("CDPATH") and any(
         simple.words and simple.words[0].text == "cd" for simple in script.commands
@@ -189,7 +193,7 @@ def locate_steps(script: ShellScript, scope: CommandScope, homes: tuple[str, ...
         steps.extend((simple, folder) for folder in sorted(current))
         if simple.words and simple.words[0].text == "cd":
             piped = simple.operator == "|" or (index + 1 < len(commands) and commands[index + 1].operator == "|")
-            targets = {_follow_cd(simple, folder, (top, *homes), upward=upward) for folder in current}
+            targets = {_follow_cd(simple, folder, (*tops, *homes), upward=upward) for folder in current}
             if piped or None in targets or len(visited) > _MAX_FOLDERS:
                 return None
             reached = {folder for folder in targets if folder is not None}

@@ -100,9 +100,10 @@ _MAX_FORMS = 64
 
 
 class _Context(Struct, frozen=True):
-    """The project, the current and the home folder, and the values that variables get in the same text."""
+    """The roots, the current and the home folder, and the values that variables get in the same text."""
 
     root: str
+    roots: tuple[str, ...]
     cwd: str
     home: str
     values: dict[str, list[str]]
@@ -112,7 +113,7 @@ def _make_context(analysis: CommandAnalysis, scope: CommandScope) -> _Context:
     values: dict[str, list[str]] = {}
     for name, word in analysis.assigned_words:
         values.setdefault(name, []).append(word.text)
-    return _Context(scope.root, scope.cwd, scope.environment.home, values)
+    return _Context(scope.root, scope.folders, scope.cwd, scope.environment.home, values)
 
 
 def _expand_word(part: ExtractedCommand, word: ShellWord, context: _Context) -> list[str]:
@@ -230,14 +231,14 @@ def _check_path(path: str, context: _Context) -> Harm:
         return f"it removes the system folder {path}"
     if (len(names) == 2 and names[0] in ("home", "Users")) or contains(path, context.home):
         return "it removes a home folder"
-    top = resolve_path(context.root, "/") or context.root
-    if path in (context.root, top):
-        return "it removes the project itself"
-    if contains(path, context.root) or contains(path, top):
+    tops = (*context.roots, resolve_path(context.root, "/") or context.root)
+    if path in tops:
+        return "it removes the project itself" if path in (tops[0], tops[-1]) else "it removes a folder of this session"
+    if any(contains(path, top) for top in tops):
         return "it removes a folder that contains the project"
     at = next((index for index, name in enumerate(names) if _is_git(name.casefold())), -1)
     owner, inner = "/" + "/".join(names[:at]), names[at + 1 :]
-    is_own = at >= 0 and (contains(owner, context.root) or contains(owner, top))
+    is_own = at >= 0 and any(contains(owner, top) for top in tops)
     if is_own and (not inner or (len(inner) == 1 and inner[0] in _GIT_PARTS)):
         return "it removes the history of the project (.git)"
     return ""

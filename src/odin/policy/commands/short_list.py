@@ -253,9 +253,9 @@ def _is_harmless_here(call: PlainCall, scope: CommandScope) -> bool:
     if any(name in variables for name in _STEERING_VARIABLES.get(call.name, ())):
         return False
     for path in (variables[name] for name in _SETTINGS_VARIABLES.get(call.name, ()) if name in variables):
-        if contains(scope.root, resolve_path(path, scope.cwd) or scope.root):
+        if scope.find_root(resolve_path(path, scope.cwd) or scope.root):
             return False
-    if call.name == "git" and not is_repository_plain(scope.cwd, scope.root):
+    if call.name == "git" and not is_repository_plain(scope.cwd, scope.find_root(scope.cwd) or scope.root):
         return False
     return not call.searches or not any(_has_secret_below(resolve_path(path, scope.cwd)) for path in call.paths)
 
@@ -263,7 +263,7 @@ def _is_harmless_here(call: PlainCall, scope: CommandScope) -> bool:
 @look_up_once
 def _is_system_program(name: str, scope: CommandScope) -> bool:
     """True if the name cannot mean a program of the project or of the home, where version managers put their shims."""
-    unsafe = (scope.root, os.path.realpath(scope.environment.home))
+    unsafe = (*scope.folders, os.path.realpath(scope.environment.home))
     for folder in scope.environment.path.split(":"):
         path = f"{folder}/{name}"
         if not folder.startswith("/"):

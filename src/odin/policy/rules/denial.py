@@ -298,7 +298,7 @@ def _may_name(rule: Rule, word: ShellWord, folder: str | None, call: PolicyCall)
     if not known.expands:
         path = _locate(known.text, folder, call)
         forms = find_path_forms(path or f"{call.root}/{known.text}", "/")
-        is_named = any(matches_path_loosely(rule.pattern, item, call.scope) for item in forms)
+        is_named = any(matches_path_loosely(rule.pattern, item, call.scope, rule.root) for item in forms)
         return not _may_be_option(known) and (is_named or (path is None and "/" in rule.pattern))
     is_free = word.splits and re.search(r"[$`]", word.text) is not None
     end = None if is_free else re.search(r"[/.][\w.-]*$", word.text)

@@ -128,7 +128,8 @@ def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
     """True if the bare rule `Bash` covers a command: it parses completely and touches only ordinary project files."""
     if not analysis.is_complete or find_outside_word(analysis, call.scope) or find_removal_risk(analysis, call.scope):
         return False
-    if any(value is None or is_outside_word(value, call.cwd, call.root) for _, value in analysis.assigned):
+    roots = call.scope.folders
+    if any(value is None or is_outside_word(value, call.cwd, *roots) for _, value in analysis.assigned):
         return False
     words = [
         *(word for part in analysis.commands for word in part.words),
@@ -169,7 +170,7 @@ def _decide_steps(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[R
     allowed: list[tuple[tuple[ShellWord, ...], int]] = []
     homes = tuple(dict.fromkeys(rule.home for rule in rules if rule.home))
     for simple, folder in call.find_steps(homes):
-        is_inside = contains(call.root, folder)
+        is_inside = bool(call.scope.find_root(folder))
         if (is_inside and call.is_step_read_only(simple, folder)) or _is_entering_home(simple, homes):
             allowed.append((simple.words, 0))
             continue
@@ -195,7 +196,7 @@ def _find_covering_rule(
 ) -> Rule | None:
     for rule in rules:
         rest = rule.command.match_words(words, folder)
-        if rest is None or not (contains(call.root, folder) or (rule.home and contains(rule.home, folder))):
+        if rest is None or not (call.scope.find_root(folder) or (rule.home and contains(rule.home, folder))):
             continue
         texts = [word.text for word in rest]
         if find_escape_option([word.text for word in words], texts):
@@ -210,7 +211,7 @@ def _is_beyond(text: str, scope: CommandScope, home: str) -> bool:
     """True if a word may name a file that a rule does not cover: outside the project, protected, or with secrets."""
     if home and not is_outside_word(text, scope.cwd, home):
         return is_secret_path(text)
-    return is_outside_word(text, scope.cwd, scope.root) or _is_sensitive(text, scope)
+    return is_outside_word(text, scope.cwd, *scope.folders) or _is_sensitive(text, scope)
 
 
 def _is_inner_allowed(
@@ -397,7 +398,7 @@ def _suggest_for_path(call: PolicyCall) -> list[str]:
         return [f"Delete({shown})"]
     exact = f"{tool}({shown.removeprefix('./') if shown.count('/') > 1 and inside else shown})"
     folder = (shown if paths.is_folder(path) else shown.rpartition("/")[0]).removeprefix("./")
-    if folder in ("", ".") or (not inside and (call.kind != "read" or folder.count("/") < 2)):
+    if folder in ("", ".") or (not call.scope.find_root(path) and (call.kind != "read" or folder.count("/") < 2)):
         return [exact]
     return [exact, f"{tool}({folder}/**)"]
 

@@ -238,20 +238,29 @@ def separate_options(words: Sequence[str]) -> tuple[list[str], set[str]]:
 # --- paths ---
 
 
-def matches_path_strictly(pattern: str, path: str, scope: "CommandScope") -> bool:
-    """True if a resolved path matches. Outside the project, the pattern must start with `/` or `~/` and a name."""
-    if not contains(scope.root, path) and not re.match(r"(//?|~/)[^/*?]", pattern):
+def matches_path_strictly(pattern: str, path: str, scope: "CommandScope", root: str = "") -> bool:
+    """True if a resolved path matches. Outside the project, the pattern must start with `/` or `~/` and a name.
+
+    A rule of another `root` matches there, and nowhere else.
+    """
+    if root and not contains(root, path):
         return False
-    return _matches_path(_expand_pattern(pattern, scope), path, scope.root, loose=False)
+    if not contains(root or scope.root, path) and not re.match(r"(//?|~/)[^/*?]", pattern):
+        return False
+    return _matches_path(_expand_pattern(pattern, scope), path, root or scope.root, loose=False)
 
 
-def matches_path_loosely(pattern: str, path: str, scope: "CommandScope") -> bool:
-    """True if a path may match: in any case, with `/x` relative to both the file system root and the project root."""
+def matches_path_loosely(pattern: str, path: str, scope: "CommandScope", root: str = "") -> bool:
+    """True if a path may match: in any case, with `/x` relative to both the file system root and the root of a project.
+
+    That is the `root` that the rule belongs to, or any of the session.
+    """
     full = _expand_pattern(pattern, scope)
-    if _matches_path(full, path, scope.root, loose=True):
-        return True
     rooted = pattern.startswith("/") and not pattern.startswith("//")
-    return rooted and _matches_path(f".{full}", path, scope.root, loose=True)
+    return any(
+        _matches_path(full, path, top, loose=True) or (rooted and _matches_path(f".{full}", path, top, loose=True))
+        for top in ((root,) if root else scope.folders)
+    )
 
 
 def is_exact(pattern: str) -> bool:
@@ -259,10 +268,10 @@ def is_exact(pattern: str) -> bool:
     return bool(pattern) and not has_wildcard(pattern)
 
 
-def resolve_pattern(pattern: str, scope: "CommandScope") -> str:
-    """Return the absolute path that a pattern without wildcards names."""
+def resolve_pattern(pattern: str, scope: "CommandScope", root: str = "") -> str:
+    """Return the absolute path that a pattern without wildcards names, in a rule of the project or of another root."""
     full = _expand_pattern(pattern, scope).removeprefix("./")
-    return full if full.startswith("/") else f"{scope.root.rstrip('/')}/{full}"
+    return full if full.startswith("/") else f"{(root or scope.root).rstrip('/')}/{full}"
 
 
 def _expand_pattern(pattern: str, scope: "CommandScope") -> str:

@@ -54,8 +54,10 @@ class Rule(Struct, frozen=True):
 
     `exceptions` are allow rules that a deny rule for everything does not override. `home` is the folder of a skill
     whose own program an allow rule names: the command may run there and name other files in it. `role` is the role in
-    which the user allowed it for the session, "": the rule holds in every role. `is_converted`: in the settings of
-    another agent that it comes from, an ask rule decides before it even if it names exactly the command.
+    which the user allowed it for the session, "": the rule holds in every role. `root` is the folder besides the
+    project whose settings it comes from: its paths are relative to it, and it allows nothing outside of it.
+    `is_converted`: in the settings of another agent that it comes from, an ask rule decides before it even if it names
+    exactly the command.
     """
 
     text: str
@@ -68,6 +70,7 @@ class Rule(Struct, frozen=True):
     exceptions: tuple["Rule", ...] = ()
     home: str = ""
     role: str = ""
+    root: str = ""
     is_converted: bool = False
 
     @property
@@ -115,12 +118,13 @@ class Rule(Struct, frozen=True):
         if item.fault:
             return False
         if call.is_removed(item):
-            return self.tool == "Delete" and resolve_pattern(self.pattern, call.scope) == item.path
+            return self.tool == "Delete" and resolve_pattern(self.pattern, call.scope, self.root) == item.path
         if not self._covers_tool(call):
             return False
         if self.bare:
-            return contains(call.root, item.path) and not explain_sensitivity(item, call)
-        if not matches_path_strictly(self.pattern, item.path, call.scope):
+            is_inside = contains(self.root, item.path) if self.root else bool(call.scope.find_root(item.path))
+            return is_inside and not explain_sensitivity(item, call)
+        if not matches_path_strictly(self.pattern, item.path, call.scope, self.root):
             return False
         return is_exact(self.pattern) or not explain_sensitivity(item, call)
 
@@ -135,7 +139,13 @@ class Rule(Struct, frozen=True):
     # --- deny and ask rules ---
 
     def matches_call(self, call: "PolicyCall") -> bool:
-        """True if any part of the call matches. `Read` and `Edit` patterns also apply to the words of a command."""
+        """True if any part of the call matches. `Read` and `Edit` patterns also apply to the words of a command.
+
+        An ask rule of a root is about calls that name something in it.
+        """
+        is_asking = self.root and self.action == "ask"
+        if is_asking and not any(contains(self.root, form) for form in call.list_path_forms()):
+            return False
         runs = call.analysis is not None
         names_tool = self.is_about_tool(call) or (runs and self.tool == "ExecuteCommand")
         if names_tool and self.bare:
@@ -158,10 +168,11 @@ class Rule(Struct, frozen=True):
             return covers
         if self.tool == "Delete" and call.target.removes:
             forms = [form for item in call.list_paths() if call.is_removed(item) for form in call.list_forms(item)]
-            return any(matches_path_loosely(self.pattern, form, call.scope) for form in forms)
+            return any(matches_path_loosely(self.pattern, form, call.scope, self.root) for form in forms)
         if not covers and not (call.analysis is not None and self.tool in _WHOLE_KINDS):
             return False
-        return any(matches_path_loosely(self.pattern, form, call.scope) for form in call.list_path_forms())
+        forms = call.list_path_forms()
+        return any(matches_path_loosely(self.pattern, form, call.scope, self.root) for form in forms)
 
     def matches_part(self, part: "ExtractedCommand", call: "PolicyCall") -> bool:
         names_tool = self.is_about_tool(call) or self.tool == "ExecuteCommand"
@@ -267,6 +278,7 @@ class RuleSet:
         self._store = store
         self._stored = tuple(store.load_rules()) if store else ()
         self._session: tuple[Rule, ...] = ()
+        self._of_roots: tuple[Rule, ...] = ()
         self.deny_rules: tuple[Rule, ...] = ()
         self._ask_allow_rules: tuple[Rule, ...] = ()
         self._sort()
@@ -283,7 +295,7 @@ class RuleSet:
 
     def _sort_by_layer(self) -> list[Rule]:
         """Return the rules weakest layer first; within a layer, settings before remembered rules."""
-        every = (*self._fixed, *self._stored, *self._session)
+        every = (*self._fixed, *self._of_roots, *self._stored, *self._session)
         return sorted(every, key=lambda rule: LAYERS.index(rule.layer))
 
     def restore(self, rules: Iterable[SessionRule]) -> None:
@@ -293,9 +305,14 @@ class RuleSet:
                 self._session = (*self._session, replace(self.check(rule.text, rule.action), role=rule.role))
         self._sort()
 
+    def set_root_rules(self, rules: Iterable[Rule]) -> None:
+        """Set the rules in the settings of the folders besides the project."""
+        self._of_roots = tuple(rules)
+        self._sort()
+
     def with_rule(self, rule: Rule) -> "RuleSet":
         """Return a copy that also contains this rule."""
-        copy = RuleSet((*self._fixed, *self._stored), get_role=self._get_role)
+        copy = RuleSet((*self._fixed, *self._of_roots, *self._stored), get_role=self._get_role)
         copy._session = (*self._session, rule)
         copy._sort()
         return copy

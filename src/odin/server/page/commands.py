@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
+from odin.core.format import clip
 from odin.core.op import Prompt, Redo
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command
 from odin.core.text import suggest_similar
@@ -21,7 +22,7 @@ from odin.remote.protocol import ENDPOINTS, ApiEndpoint, CommandAnswer, CommandR
 from odin.remote.sessions import RemoteSessions
 from odin.ui.plain.commands import MODES, PlainCommands
 from odin.ui.slash_commands.actions import resolve_synonym
-from odin.ui.slash_commands.extensions import make_skill_prompt
+from odin.ui.slash_commands.extensions import make_skill_prompt, parse_memory_change
 from odin.ui.slash_commands.sessions import parse_force, parse_rewind
 
 Perform = Callable[[ApiEndpoint, str, Any, Any], Awaitable[Any]]
@@ -58,7 +59,8 @@ async def run_command(perform: Perform, session: str, asked: CommandRequest, inf
     if command is None:
         names = (name for one in SLASH_COMMANDS for name in (one.name, *one.aliases))
         raise UsageError(
-            f"Unknown command {word}.{suggest_similar(word[1:], names, '/{}')}", "/help lists the commands."
+            f"Unknown command {clip(word, 50)}.{suggest_similar(word[1:50], names, '/{}')}",
+            "/help lists the commands.",
         )
     name, rest = resolve_synonym(command.name, "".join(words))
     out, sessions = io.StringIO(), RemoteSessions(DirectConnection(perform), session)
@@ -74,9 +76,15 @@ async def run_command(perform: Perform, session: str, asked: CommandRequest, inf
     if name in ("undo", "redo") or (name == "rewind" and rest):
         await _go_back(sessions.client, name, rest.split())
         return answer
+    if name == "memory" and rest:
+        change = parse_memory_change(rest)
+        await sessions.client.submit(change)
+        return replace(answer, text="Removed from the memory.\n" if change.remove else "Later sessions will know it.\n")
     if name in (*NOT_FOR_PAGES, *_BY_THE_PAGE) or not commands.has_command(name):
         raise UsageError(f"/{name} does not work here.", "/help lists the commands.")
     draft = await commands.run(name, rest)
+    if commands.stop_following():
+        raise UsageError("Nothing can be followed here.", "/ps ID shows the output so far.")
     opened = (await sessions.client.get_info()).session
     return CommandAnswer(
         out.getvalue(),

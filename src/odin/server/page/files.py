@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -67,6 +68,8 @@ def is_page_file(path: str) -> bool:
 
 async def send_page_file(request: Request) -> Response:
     path = request.scope["path"]
+    if not is_page_file(path):
+        raise HTTPException(404)
     file = _list_files()[path.removeprefix("/page/").removeprefix("/") or "index.html"]
     headers = {**PAGE_HEADERS, "etag": file.tag, "vary": "accept-encoding"}
     if request.headers.get("if-none-match") == file.tag:

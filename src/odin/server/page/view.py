@@ -250,7 +250,8 @@ class ViewFeed(FrameFeed):
         self._state = view.make_state_of(agent)
 
     def notice_change(self) -> None:
-        self._wake()
+        if self.watchers:  # else the next one catches up
+            self._wake()
 
     def end(self, reason: str) -> None:
         if not self.is_over:

@@ -25,6 +25,7 @@ from odin.ui.slash_commands.actions import (
     PermissionModeSwitch,
     delete_session,
     find_fork_turn,
+    format_roots,
     format_rules,
     is_model_choice,
 )
@@ -98,7 +99,7 @@ class PlainCommands:
         self._handlers: dict[str, Callable[[str], Awaitable[None]]] = {
             **{name: partial(self._run_action, action) for name, action in ACTIONS.items()},
             **{name: partial(self._print_unavailable, name) for name in views.UNAVAILABLE_SENTENCES},
-            **{name[4:]: getattr(self, name) for name in dir(self) if name.startswith("run_")},
+            **{name[4:].replace("_", "-"): getattr(self, name) for name in dir(self) if name.startswith("run_")},
         }
         self._refused_switch = ""
         self.enter_session(info.permission_mode, info.role)
@@ -427,6 +428,9 @@ class PlainCommands:
             await self._run_action(ACTIONS["rules"], rest)
         else:
             write_text(self._err, format_rules(await self._client.list_rules()))
+
+    async def run_add_dir(self, rest: str) -> None:
+        write_text(self._err, f"{format_roots(await self._client.get_info())}\n")
 
     async def run_status(self, rest: str) -> None:
         painter = TextPainter(self._err)

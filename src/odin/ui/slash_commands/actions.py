@@ -12,17 +12,19 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.core.client import Client, Sessions
+from odin.core.client import Client, SessionInfo, Sessions
 from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
 from odin.core.format import pluralize
 from odin.core.op import (
+    AddRoot,
     AddRule,
     AddSchedule,
     CancelCompaction,
     Compact,
     Continue,
     RemoveLastMessage,
+    RemoveRoot,
     RemoveRule,
     RemoveSchedule,
     SetBudget,
@@ -34,6 +36,7 @@ from odin.core.op import (
 )
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.provider import EFFORTS
+from odin.core.root import Root
 from odin.core.schedule import format_local
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_argument_error, make_usage_error
 from odin.core.text import list_choices, suggest_similar
@@ -468,6 +471,29 @@ async def change_rules(ctx: CommandContext, rest: str) -> str:
     raise make_argument_error("rules", verb)
 
 
+async def change_roots(ctx: CommandContext, rest: str) -> str:
+    """Add or remove a folder besides the project, or list them."""
+    if not rest:
+        return format_roots(await ctx.client.get_info())
+    verb, _, path = rest.partition(" ")
+    if verb == "remove" and path.strip():
+        await ctx.client.submit(RemoveRoot(path.strip()))
+        return f"Folder removed: {escape_hidden(path.strip())}"
+    changed = await ctx.client.submit(AddRoot(rest))
+    added = (await ctx.client.get_info()).roots
+    return _format_root(added[-1], "Folder added: ") if changed and added else "This folder was added already."
+
+
+def format_roots(info: SessionInfo) -> str:
+    """Return the project and the folders besides it, one per line."""
+    lines = [f"{escape_hidden(info.root)} (the project)", *map(_format_root, info.roots)]
+    return "\n".join(lines if info.roots else [*lines, "/add-dir PATH adds a folder, PATH:ro a read-only one."])
+
+
+def _format_root(root: Root, before: str = "") -> str:
+    return f"{before}{escape_hidden(root.path)} ({root.describe()})"
+
+
 # --- /show, /list and /switch ---
 
 _SYNONYMS = {
@@ -535,6 +561,7 @@ ACTIONS: dict[str, Action] = {
     "permissions": lambda ctx, rest: ctx.permission_mode.set_mode(ctx.client, rest),
     "yolo": lambda ctx, rest: ctx.permission_mode.set_yolo(ctx.client, rest.casefold()),
     "rules": change_rules,
+    "add-dir": change_roots,
     "memory": lambda ctx, rest: change_memory(ctx.client, parse_memory_change(rest)),
     "mcp": lambda ctx, rest: change_servers(ctx.client, rest),
     "show": show_setting,
@@ -544,5 +571,5 @@ ACTIONS: dict[str, Action] = {
 }
 """The actions by command name."""
 
-SHOWN_WITHOUT_ARGUMENT = frozenset(("queue", "agents", "model", "budget", "mcp", "lsp", "memory"))
+SHOWN_WITHOUT_ARGUMENT = frozenset(("queue", "agents", "model", "budget", "add-dir", "mcp", "lsp", "memory"))
 """Commands of which only a line with an argument runs the action; without one, front ends show something."""

@@ -322,6 +322,7 @@ def list_facts(info: SessionInfo) -> list[tuple[str, str]]:
     return [
         ("session", info.session),
         ("folder", info.cwd),
+        *(("added", f"{root.path} ({root.describe()})") for root in info.roots),
         ("model", info.model),
         ("version", info.version),
         ("role", info.role),
@@ -446,6 +447,7 @@ def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableMo
         *((f"rate limit of {item.provider}", _describe_rate_limit(item)) for item in info.rate_limits),
         ("key", entry.note.removeprefix("key: ") if entry is not None else "unknown"),
         ("directory", shorten_home(info.cwd)),
+        *(("added", f"{shorten_home(root.path)} ({root.describe()})") for root in info.roots),
         ("branch", info.branch),
         ("sandbox", info.sandbox or "none"),
         ("role", info.role),

@@ -12,8 +12,9 @@ from odin.core.event import Redone, Rewound
 from odin.core.event_values import Delivery, FileChange, SkippedFile
 from odin.core.format import format_time, pluralize
 from odin.core.op import ChangePrompt, DropPrompt, Rewind
+from odin.core.path_names import contains
 from odin.core.slash_commands import make_argument_error, make_usage_error
-from odin.ui.terminal import escape_hidden, measure_width, shorten
+from odin.ui.terminal import escape_hidden, measure_width, shorten, shorten_home
 
 MAX_SESSIONS_LISTED = 20
 PICK_PROMPT = "Number, words to filter the list, or Enter to cancel: "
@@ -221,7 +222,8 @@ def format_file_lines(changes: Sequence[FileChange], skipped: Sequence[SkippedFi
 
 
 def _get_relative_path(path: str, cwd: str) -> str:
-    return escape_hidden(os.path.relpath(path, cwd))
+    """Return a path below the working directory relative to it, and any other path as it is."""
+    return escape_hidden(os.path.relpath(path, cwd) if contains(cwd, path) else shorten_home(path))
 
 
 LOOP_ENDS = {

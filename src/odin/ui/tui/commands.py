@@ -18,6 +18,7 @@ from odin.ui.slash_commands.actions import (
     AGENT_OPTION,
     SHOWN_WITHOUT_ARGUMENT,
     change_rules,
+    format_roots,
     is_model_choice,
     resolve_synonym,
     save_choice,
@@ -55,6 +56,9 @@ class ReportCommands:
         from odin.ui.tui.dialogs.rules import RulesDialog
 
         self._app.push_screen(RulesDialog())
+
+    async def run_add_dir(self, rest: str) -> None:
+        self._app.show_toast(format_roots(await self._app.client.get_info()))
 
     async def run_help(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import HelpDialog
@@ -250,7 +254,7 @@ class CommandTable:
         for group in groups:
             for method in dir(group):
                 if method.startswith("run_"):
-                    self._table[method.removeprefix("run_")] = getattr(group, method)
+                    self._table[method.removeprefix("run_").replace("_", "-")] = getattr(group, method)
 
     @property
     def names(self) -> frozenset[str]:

@@ -21,7 +21,7 @@ from odin.ui.tui.palette import Palette
 from odin.ui.tui.session_app import SessionApp
 
 LoadTrust = Callable[[], TrustGate | None]
-"""Returns the trust request of the project, or None if there is nothing to ask. Blocking: reads files."""
+"""Returns the next trust request of the session's folders, None after the last. Blocking: reads files."""
 
 LoadSetup = Callable[[], Setup]
 """Returns the onboarding state. Blocking: reads files."""
@@ -39,8 +39,7 @@ class Startup:
     async def run_dialogs(self) -> None:
         """Show the dialogs. Called once, in a worker, before the session is opened."""
         if self._load_trust is not None:
-            trust = await asyncio.to_thread(self._load_trust)
-            if trust is not None:
+            while (trust := await asyncio.to_thread(self._load_trust)) is not None:
                 await self._ask_trust(trust)
         if self._load_setup is not None:
             self._setup = await asyncio.to_thread(self._load_setup)
@@ -54,7 +53,7 @@ class Startup:
         try:
             if answer in (None, "no"):
                 await trust.refuse()
-                self._app.show_toast("The settings of this project are ignored. `odin trust add` trusts it.")
+                self._app.show_toast("The settings of this folder are ignored. `odin trust add PATH` trusts it.")
                 return
             await trust.grant(network=answer == "network")
             self._app.show_toast("Trusted until these files change. `odin trust remove` revokes it.")

@@ -16,7 +16,10 @@ const RIGHTS = ['view', 'prompt', 'approve'];
 const LONG_TURN_S = 10;
 
 function readRoute() {
-  const hash = decodeURIComponent(location.hash.slice(1));
+  let hash = location.hash.slice(1);
+  try {
+    hash = decodeURIComponent(hash);
+  } catch { /* somebody typed a lone % */ }
   const code = readCode(hash);
   if (code) return { name: 'pair', code };
   const [head, ...rest] = hash.split('/');

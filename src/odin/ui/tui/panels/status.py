@@ -172,7 +172,11 @@ def describe_status(facts: SessionFacts, now: float) -> dict[str, Any]:
         "session_name": facts.title,
         "version": info.version,
         "model": {"id": facts.running_model, "display_name": get_model_name(facts.running_model)},
-        "workspace": {"current_dir": info.cwd, "project_dir": info.root or info.cwd, "added_dirs": []},
+        "workspace": {
+            "current_dir": info.cwd,
+            "project_dir": info.root or info.cwd,
+            "added_dirs": [root.path for root in info.roots],
+        },
         "output_style": {"name": info.output_style},
         "effort": {"level": info.effort},
         "cost": {
