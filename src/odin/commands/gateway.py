@@ -133,15 +133,14 @@ def _find_heartbeat(store: GatewayStore, jobs: Sequence[JobStatus]) -> dict[str,
 
 
 def _describe_jobs(store: GatewayStore, jobs: Sequence[JobStatus]) -> list[str]:
-    beat = _find_heartbeat(store, jobs)
-    line = "Heartbeat: off."
-    if beat is not None:
+    lines: list[str] = []
+    if (beat := _find_heartbeat(store, jobs)) is not None:
         last = f"last {beat['last_state']}, {format_usd(beat['last_usd'])}; " if beat["last_state"] else ""
-        line = f"Heartbeat: next {format_local(beat['due'])}; {last}today {format_usd(beat['usd_today'])}."
+        lines = [f"Heartbeat: next {format_local(beat['due'])}; {last}today {format_usd(beat['usd_today'])}."]
     others = [item for item in jobs if item.job.name != HEARTBEAT]
     due = next((item for item in others if item.due), None)
     following = f"; next {due.job.name} at {format_local(due.due or 0, due.job.schedule.timezone)}" if due else ""
-    return [line, f"{pluralize(len(others), 'schedule')}{following}."] if others else [line]
+    return [*lines, f"{pluralize(len(others), 'schedule')}{following}."] if others else lines
 
 
 def run_status(argv: list[str]) -> int:

@@ -65,8 +65,8 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("continue", "Ask the model to continue the conversation as it is."),
     SlashCommand(
         "loop",
-        "Keep working until a goal is reached, or repeat a prompt. Without arguments, show both.",
-        "[@AGENT] [on [--limit N] [GOAL]|every INTERVAL [--limit N] PROMPT|off [NUMBER]]",
+        "Keep working until a goal is reached, or repeat a prompt; --limit N. Without arguments, show both.",
+        "[@AGENT] [on [GOAL]|every 10m TEXT|off]",
     ),
     SlashCommand(
         "at", "Send a prompt once, at 18:00 or `in 20m`. Without arguments, list these.", "[TIME PROMPT|off [NUMBER]]"
