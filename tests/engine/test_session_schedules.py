@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from odin.core.errors import UsageError
 from odin.core.event import ScheduleChanged, SessionOpened, TurnStarted, Warned
 from odin.core.op import AddSchedule, Interrupt, RemoveSchedule
+from odin.core.schedule import SessionSchedule
 from odin.core.timing import Timing
-from odin.testing import ScriptedServer, say
+from odin.engine.client import LocalClient
+from odin.testing import ScriptedServer, fault, say
 from odin.ui.dangling_work import DanglingWork
+from odin.ui.exit import suggest_next_step
 from odin.ui.slash_commands.actions import ACTIONS, CommandContext
 from tests.engine.conftest import Start, Talk
 from tests.gateway.test_schedules import Clock
@@ -21,6 +24,11 @@ HOUR = 3600.0
 
 def use(clock: Clock) -> dict[str, Any]:
     return {"timing": Timing(clock=clock, schedule_tick_s=0.01)}
+
+
+def get_schedules(talk: Talk) -> tuple[SessionSchedule, ...]:
+    assert isinstance(talk.client, LocalClient)
+    return talk.client.session.take_snapshot().schedules
 
 
 async def wait_until(is_so: Callable[[], bool]) -> None:
@@ -49,7 +57,7 @@ async def test_again_and_again_and_once(start: Start) -> None:
     assert await wait_for_turns(talk, 1) == ["check"]
     clock.now += 2 * HOUR  # the computer slept: what was missed meanwhile comes once
     assert sorted(await wait_for_turns(talk, 3)) == ["check", "check", "go home"]
-    await wait_until(lambda: not talk.client.session.take_snapshot().schedules)  # type: ignore[attr-defined]
+    await wait_until(lambda: not get_schedules(talk))
     started = await talk.recorded_events(TurnStarted)
     assert {(turn.source, turn.mode) for turn in started} == {("schedule", "ask_mode")}
     ended = [event.reason for event in await talk.recorded_events(ScheduleChanged) if not event.is_on]
@@ -101,7 +109,7 @@ async def test_the_clock_is_set_back(start: Start) -> None:
     talk = await start([say("one")], **use(clock))
     await talk.client.submit(AddSchedule("check", every="10m"))
     clock.now -= 24 * HOUR
-    await wait_until(lambda: talk.client.session.take_snapshot().schedules[0].due < clock.now + 700)  # type: ignore[attr-defined]
+    await wait_until(lambda: get_schedules(talk)[0].due < clock.now + 700)
     clock.now += 600
     assert await wait_for_turns(talk, 1) == ["check"]
 
@@ -123,10 +131,22 @@ async def test_what_cannot_be_scheduled(start: Start, op: AddSchedule, words: st
     assert not await talk.client.submit(RemoveSchedule())
 
 
+async def test_waiting_for_a_rate_limit_of_hours(start: Start) -> None:
+    """The turn ends with the command that goes on when the limit is over."""
+    clock = Clock()
+    limited = fault(429, headers={"retry-after": "7000"}, message="You have used up your limit.")
+    talk = await start([limited, say("going on")], **use(clock))
+    advice = suggest_next_step(await talk.say("work"))
+    assert advice.startswith("`/at in 1h58m continue` goes on when the limit is over. /continue tries again")
+    await ACTIONS["at"](CommandContext(talk.client, "edit_mode", cast("Any", None)), "in 1h58m continue")
+    clock.now += 7100
+    assert await wait_for_turns(talk, 2) == ["work", "continue"]
+
+
 async def test_the_slash_commands(start: Start) -> None:
     clock = Clock()
     talk = await start([], **use(clock))
-    ctx = CommandContext(talk.client, None, "edit_mode", None)  # type: ignore[arg-type, call-arg]
+    ctx = CommandContext(talk.client, "edit_mode", cast("Any", None))
 
     async def run(line: str) -> str:
         name, _, rest = line.removeprefix("/").partition(" ")
@@ -135,7 +155,7 @@ async def test_the_slash_commands(start: Start) -> None:
     assert "1. /loop every 10m check the build (next " in await run("/loop every 10m --limit 3 check the build")
     assert "3 to go" in await run("/loop")
     assert "2. /at " in await run("/at in 20m go home")
-    assert "3. /at 2099-01-31 18:00 late" in await run("/at 2099-01-31 18:00 late")
+    assert "go home; 3. /at 2099-01-31 18:00 late" in await run("/at 2099-01-31 18:00 late")
     assert await run("/loop off 1") == "Ended 1 schedule."
     assert await run("/loop off") == "Loop mode is already off."
     assert await run("/at off 2") == "Ended 1 schedule."

@@ -256,13 +256,13 @@ async def set_loop(ctx: CommandContext, rest: str) -> str:
     status = describe_loop_status(await ctx.client.get_loop_status(agent))
     if agent:
         return f"{escape_hidden(agent)}: {status}"
-    return "\n".join(filter(None, (status, await describe_schedules(ctx, repeats=True))))
+    return " ".join(filter(None, (status, await describe_schedules(ctx, repeats=True))))
 
 
 async def describe_schedules(ctx: CommandContext, *, repeats: bool) -> str:
-    """Return a line for each schedule of the session that repeats, or for each that does not."""
+    """Return the schedules of the session that repeat, or those that do not, in one line."""
     found = [item for item in (await ctx.client.snapshot()).schedules if bool(item.schedule.every) == repeats]
-    return "\n".join(
+    return "; ".join(
         escape_hidden(f"{item.id}. {item.describe()} (next {format_local(item.due)}, {item.limit - item.runs} to go)")
         if repeats
         else escape_hidden(f"{item.id}. {item.describe()}")
