@@ -31,7 +31,7 @@ from tests.table import each
         (["uninstall"], "Did you mean `uv tool uninstall odin-code` or `pipx uninstall odin-code`?"),
         (["install"], "Did you mean `odin plugin add` or `odin mcp add`?"),
         (["--model", "anthropic/claude-sonnet-4-5", "config"], "Did you mean `odin doctor config`?"),
-        (["--plain", "status"], "Did you mean `odin doctor`?"),
+        (["--plain", "info"], "Did you mean `odin doctor`?"),
         (["list"], "Did you mean `odin sessions`?"),
         (["init"], "Did you mean `odin /init`?"),
         (["-p", "hi", "--modle", "x"], "Unknown option --modle. Did you mean --model?"),

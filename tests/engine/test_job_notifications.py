@@ -12,6 +12,7 @@ from odin.core.event import NoteAdded, TurnStarted
 from odin.core.op import Continue, Prompt
 from odin.engine import agent as agent_module
 from odin.engine.client import LocalClient
+from odin.sandbox.output import LineMatcher
 from odin.testing import call, reply, say
 from tests.sandbox.processes import is_alive, wait_for_pids, wait_until_gone
 
@@ -50,6 +51,31 @@ async def test_idle_agent_starts_a_turn_when_a_process_fails(start: Start, works
     assert "it broke" in request_text(talk, 2)
     assert talk.server.rejected == []
     assert [event.asynchronous for event in talk.all(ToolEnded)] == [True]
+
+
+async def test_lines_that_are_waited_for_start_a_turn(start: Start, workspace: Path) -> None:
+    """Those that come together are told together, and a program that prints forever ends that itself."""
+    command = f"echo noise; echo ERROR one; echo ERROR two; {WAIT.format('go')}; echo ERROR three; exit 1"
+    talk = await start([spawn(command, notify="ERROR"), say("Waiting."), say("I see two."), say("And a third.")])
+    assert (await talk.say("watch the log")).text == "Waiting."
+    await talk.until_live(TurnStarted)
+    told = talk.all(TurnStarted)[-1]
+    assert told.text.endswith(" printed:\nERROR one\nERROR two") and told.source == "mail"
+    assert (await talk.until_end(told.id)).text == "I see two."
+    (workspace / "go").touch()
+    await talk.until_live(TurnStarted)
+    told = talk.all(TurnStarted)[-1]
+    assert told.text.endswith(" printed:\nERROR three")
+    await talk.until_end(told.id)
+    assert "finished with exit code 1" in request_text(talk, 3) or len(talk.server.requests) == 4
+
+    reports: list[tuple[list[str], bool]] = []
+    matcher = LineMatcher("x", lambda lines, is_last: reports.append((lines, is_last)))
+    for _ in range(LineMatcher.MAX_REPORTS + 5):
+        matcher.feed(b"a\nx" + b"y" * 5_000 + b"\n")
+        matcher.flush()
+    assert len(reports) == LineMatcher.MAX_REPORTS and [last for _, last in reports].count(True) == 1
+    assert max(len(line) for lines, _ in reports for line in lines) == 2_000
 
 
 async def test_notification_has_only_the_end_of_a_long_output(start: Start, workspace: Path) -> None:

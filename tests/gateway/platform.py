@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from odin.config import Options, get_state_dir
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.gateway.channel import (
     Abilities,
     ChannelInbox,
@@ -158,18 +159,20 @@ async def run_gateway(
     groups: Sequence[str] = (),
     err: io.StringIO | None = None,
     progress_s: float = 60.0,
+    timing: Timing = DEFAULT_TIMING,
     **settings: Any,
 ) -> AsyncGenerator[Gateway]:
     """Run a gateway of which `owners` are owners on the platform, and `allow_from` may write."""
     people = {"token": TOKEN, "owners": owners, "allow_from": allow_from, "groups": groups}
     write_settings(home, channels={"chatty": people}, **settings)
-    options = Options(env={**os.environ, **model.env("anthropic")})
+    options = Options(env={**os.environ, **model.env("anthropic")}, timing=timing)
     async with open_gateway(
         options,
         err or io.StringIO(),
         built_in={"chatty": platform.connect},
         first_pause_s=0.01,
         progress_s=progress_s,
+        tick_s=0.01,
     ) as gateway:
         yield gateway
 

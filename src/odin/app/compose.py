@@ -337,6 +337,7 @@ def compose_session(
         roots=SessionRoots(parts, factory.team),
         surroundings=surroundings,
         attachments=main.attachments,
+        timing=environment.timing,
         find_unsaid=partial(
             find_unsaid,
             (*config.warnings, *rule_set.warnings, *hooks.warnings),

@@ -93,6 +93,10 @@ commands:
   odin resume [ID]       same as --resume
   odin serve             serve sessions to browsers, programs and other machines
   odin gateway           answer messages from chats and webhooks; pair senders, list what failed
+  odin onboard           make the workspace of the gateway
+  odin status            show the version, the settings, the workspace and the gateway
+  odin cron              list, add, remove or run schedules of the gateway
+  odin trigger NAME      report something to the gateway, for a model to look at
   odin share ID          share a session as a page without secrets; list and revoke
   odin acp               work as an agent of an editor: Zed, JetBrains, Neovim, Emacs, VS Code
   odin attach ID|URL     watch and steer a session that is open elsewhere

@@ -5,7 +5,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,20 +21,25 @@ from odin.commands.command_line import (
     write_output,
     write_table,
 )
-from odin.config import Options, get_state_dir
+from odin.config import CONFIG_NAME, Options, get_config_dir, get_state_dir, load
+from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 from odin.core.format import clip, format_time, format_usd, pluralize
+from odin.core.schedule import format_local
 from odin.gateway.channels.terminal import chat_in_terminal
+from odin.gateway.heartbeat import HEARTBEAT_FILE
+from odin.gateway.jobs import HEARTBEAT, JobStatus, list_jobs
 from odin.gateway.service import GATEWAY_FOLDER, LAST_CHAT, find_running, open_gateway
 from odin.gateway.store import GatewayStore
 from odin.server.local import load_server
 from odin.server.pairing_codes import read_code
 from odin.ui.terminal import escape_hidden, shorten
+from odin.version import __version__
 
 _EPILOG = """\
 commands:
   odin gateway           run all channels and webhooks of the settings, until Ctrl-C
-  odin gateway status    show channels and chats, what waits, and what today cost
+  odin gateway status    show channels, chats and the heartbeat, and what today cost
   odin gateway failed    list what was not answered, not sent, or may have been sent
   odin gateway pair      make a code that lets somebody write; list who may, and end that
   odin gateway chat      chat with the gateway in this terminal
@@ -77,7 +84,8 @@ def _show_status(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(argv)
     store, running = GatewayStore(_get_folder()), find_running(_get_folder())
-    chats, failed = store.list_chats(), store.list_failed()
+    chats = [chat for chat in store.list_chats() if chat.channel != HEARTBEAT]
+    failed, jobs = store.list_failed(), list_jobs(store)
     channels = store.list_values("channel:")
     facts = {
         "running": running,
@@ -85,11 +93,14 @@ def _show_status(argv: list[str]) -> int:
         "last_chat": store.get_value(LAST_CHAT),
         "chats": [{name: getattr(chat, name) for name in chat.__struct_fields__} for chat in chats],
         "failed": len(failed),
+        "heartbeat": _find_heartbeat(store, jobs),
+        "schedules": len(jobs) - any(item.job.name == HEARTBEAT for item in jobs),
     }
     if args.json:
         return write_json(facts)
     lines = [f"Running as process {running}." if running else "Not running. `odin gateway` starts it."]
-    lines += [f"{name}: {escape_hidden(state)}" for name, state in channels.items() if running]
+    lines += [f"{name}: {escape_hidden(state)}" for name, state in channels.items() if running and name != HEARTBEAT]
+    lines += _describe_jobs(store, jobs)
     if failed:
         lines.append(f"{pluralize(len(failed), 'item')} failed: `odin gateway failed` shows more.")
     write_output("".join(f"{line}\n" for line in lines))
@@ -105,6 +116,52 @@ def _show_status(argv: list[str]) -> int:
         for chat in chats
     ]
     return write_table([_HEADINGS, *rows]) if rows else 0
+
+
+def _find_heartbeat(store: GatewayStore, jobs: Sequence[JobStatus]) -> dict[str, Any] | None:
+    """Return when the heartbeat is due and what it cost; None if it is off."""
+    item = next((item for item in jobs if item.job.name == HEARTBEAT), None)
+    if item is None or not load("/", os.environ).gateway.heartbeat.enabled:
+        return None
+    run = item.run
+    return {
+        "due": item.due,
+        "last_state": run.state if run else "",
+        "last_usd": run.usd if run else 0.0,
+        "usd_today": store.get_cost_today(HEARTBEAT, item.job.chat),
+    }
+
+
+def _describe_jobs(store: GatewayStore, jobs: Sequence[JobStatus]) -> list[str]:
+    lines: list[str] = []
+    if (beat := _find_heartbeat(store, jobs)) is not None:
+        last = f"last {beat['last_state']}, {format_usd(beat['last_usd'])}; " if beat["last_state"] else ""
+        lines = [f"Heartbeat: next {format_local(beat['due'])}; {last}today {format_usd(beat['usd_today'])}."]
+    others = [item for item in jobs if item.job.name != HEARTBEAT]
+    due = next((item for item in others if item.due), None)
+    following = f"; next {due.job.name} at {format_local(due.due or 0, due.job.schedule.timezone)}" if due else ""
+    return [*lines, f"{pluralize(len(others), 'schedule')}{following}."] if others else lines
+
+
+def run_status(argv: list[str]) -> int:
+    parser = Parser(
+        prog="odin status",
+        description="Show the version, the settings, the workspace and the gateway. `odin doctor` checks more.",
+    )
+    parser.parse_args(argv)
+    config, store = load("/", os.environ), GatewayStore(_get_folder())
+    environment = make_environment(os.environ, "/")
+    workspace, running = Path(environment.expand_home(config.gateway.workspace)), find_running(_get_folder())
+    made = "" if (workspace / HEARTBEAT_FILE).exists() else " (`odin onboard` sets it up)"
+    lines = [
+        f"Odin {__version__}",
+        f"Settings: {get_config_dir(os.environ) / CONFIG_NAME}",
+        f"Model: {config.gateway.model or config.model or 'chosen by Odin (`odin models` lists them)'}",
+        f"Workspace: {workspace}{made}",
+        f"Gateway: running as process {running}." if running else "Gateway: not running. `odin gateway` starts it.",
+        *_describe_jobs(store, list_jobs(store)),
+    ]
+    return write_output("".join(f"{line}\n" for line in lines))
 
 
 def _list_failed(argv: list[str]) -> int:

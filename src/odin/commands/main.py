@@ -37,9 +37,16 @@ if TYPE_CHECKING:
 
 _NAMES = (
     "models sessions usage replay undo redo trust rules agents skills plugin explain doctor eval auth provider mcp "
-    "cleanup worktree migrate import completions attach pair serve gateway share acp"
+    "cleanup worktree migrate import completions attach pair serve share acp gateway cron trigger status onboard"
 )
-_MODULES = {"redo": "undo", "skills": "extensions", "plugin": "extensions", "import": "session_import"}
+_MODULES = {
+    "redo": "undo",
+    "skills": "extensions",
+    "plugin": "extensions",
+    "import": "session_import",
+    "trigger": "cron",
+    "status": "gateway",
+}
 COMMANDS = {name: _MODULES.get(name, name) for name in _NAMES.split()}
 """Subcommands and their modules; module M implements subcommand X as `run_X(argv)`."""
 
@@ -64,7 +71,7 @@ _OTHER_NAMES = {
         "uninstall": "uv tool uninstall odin-code` or `pipx uninstall odin-code",
         "install": "odin plugin add` or `odin mcp add",
         "config configure settings": "odin doctor config",
-        "status info": "odin doctor",
+        "info": "odin doctor",
         "list ls history": "odin sessions",
         "delete export fork rename search show": "odin sessions {}",
         "cost stats tokens": "odin usage",

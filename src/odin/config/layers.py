@@ -39,7 +39,7 @@ from odin.config.settings import (
 from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
-from odin.core.gateway_settings import ChannelSettings, GatewaySettings, WebhookSettings
+from odin.core.gateway_settings import ChannelSettings, GatewaySettings, TriggerSettings, WebhookSettings
 from odin.core.policy import RuleAction, RuleLayer
 from odin.core.root import Root
 from odin.core.text import describe_mismatch
@@ -484,7 +484,10 @@ def _read_gateway_variables(layers: _Layers, env: Mapping[str, str]) -> None:
     for variable in found:
         key = variable.removeprefix(GATEWAY_PREFIX).lower()
         path = (key,)
-        for group, kind in (("channels", ChannelSettings), ("webhooks", WebhookSettings)):
+        if key.startswith("heartbeat_"):
+            path = ("heartbeat", key.removeprefix("heartbeat_"))
+        groups = (("channels", ChannelSettings), ("webhooks", WebhookSettings), ("triggers", TriggerSettings))
+        for group, kind in groups:
             rest = key.removeprefix(f"{group}_")
             field = max((one for one in kind.__struct_fields__ if rest.endswith(f"_{one}")), key=len, default="")
             if rest != key and field:

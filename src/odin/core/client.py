@@ -39,6 +39,7 @@ from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.profile import WritableFolders
 from odin.core.prompt import PromptData, PromptSource
 from odin.core.root import Root
+from odin.core.schedule import SessionSchedule
 from odin.core.team import TaskRecord, TaskState
 from odin.core.tool import Tool
 
@@ -147,6 +148,7 @@ class Snapshot(Struct, frozen=True):
     team_working: bool = False
     used_skills: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     interactions: tuple[Interaction, ...] = ()
+    schedules: tuple[SessionSchedule, ...] = ()
 
     @property
     def prompts(self) -> tuple[TurnRecord, ...]:
@@ -408,7 +410,7 @@ class LoopStatus(Struct, frozen=True):
 async def is_session_busy(client: "Client") -> bool:
     """Return True while something goes on in the session that closing it would stop."""
     shot = await client.snapshot()
-    if shot.executing or shot.team_working or shot.interactions or await client.is_working():
+    if shot.executing or shot.team_working or shot.interactions or shot.schedules or await client.is_working():
         return True
     return any(process.status == "running" for process in await client.list_processes())
 

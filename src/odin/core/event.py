@@ -68,6 +68,7 @@ from odin.core.event_values import (
 from odin.core.message import Image, Usage
 from odin.core.prompt import PromptData
 from odin.core.root import Root
+from odin.core.schedule import SessionSchedule
 from odin.core.team import MailSent, TaskChanged, TaskCreated
 
 # --- the session ---
@@ -284,6 +285,14 @@ class LoopChanged(Event, frozen=True):
     goal: str = ""
     iteration: int = 0
     limit: int = 0
+    reason: str = ""
+
+
+class ScheduleChanged(Event, frozen=True):
+    """A schedule of the session was added, has run or was put off, or has ended (`is_on` is False) for a `reason`."""
+
+    schedule: SessionSchedule
+    is_on: bool
     reason: str = ""
 
 
@@ -524,6 +533,7 @@ AnyEvent = (
     | ModeChanged
     | LoopChanged
     | LoopPrompted
+    | ScheduleChanged
     | NoteAdded
     | ContextAdded
     | SkillUsed

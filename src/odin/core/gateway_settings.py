@@ -43,8 +43,35 @@ class WebhookSettings(Struct, frozen=True, kw_only=True):
     history: Annotated[bool, _describe("False: every message gets a conversation of its own.")] = False
 
 
+class TriggerSettings(Struct, frozen=True, kw_only=True):
+    """Something that programs of this computer report with `odin trigger NAME`."""
+
+    chat: Annotated[str, _describe("The chat of the answer, such as telegram:123. Empty: the owner's last one.")] = ""
+    prompt: Annotated[
+        str, _describe("What the model is to do. What was given to the trigger comes below, as a quotation.")
+    ] = "A program of this computer has reported what follows. Say in a few sentences what it is about."
+    history: Annotated[bool, _describe("True: it is part of the conversation of the chat.")] = False
+
+
+class HeartbeatSettings(Struct, frozen=True, kw_only=True):
+    """A model reads HEARTBEAT.md in the workspace from time to time. It costs money also while nobody writes."""
+
+    enabled: Annotated[bool, _describe("Switch the heartbeat on.")] = False
+    every_minutes: Annotated[float, _describe("Minutes between two beats.", ge=5, le=10_080)] = 30.0
+    command: Annotated[
+        str, _describe("A probe: a model is asked only if this command succeeds and prints something new.")
+    ] = ""
+    model: Annotated[str, _describe("The model of the heartbeat; a cheap one. Empty: that of chats.")] = ""
+    active_hours: Annotated[str, _describe("When it beats, such as 08:00-22:00. Empty: always.")] = ""
+    timezone: Annotated[str, _describe("The time zone of these hours. Empty: that of this computer.")] = ""
+    chat: Annotated[str, _describe("The chat that it writes to. Empty: the one that the owner wrote in last.")] = ""
+    max_budget_usd_per_day: Annotated[
+        float, _describe("Budget of the heartbeat per day in US dollars; 0 means no limit.", ge=0)
+    ] = 0.5
+
+
 class GatewaySettings(Struct, frozen=True, kw_only=True):
-    """Chat channels and webhooks."""
+    """Chat channels, webhooks, triggers and the heartbeat."""
 
     workspace: Annotated[str, _describe("The folder of chats that are bound to no other one.")] = "~/odin"
     host: Annotated[str, _describe("The address for webhooks. A proxy with TLS makes them public.")] = "127.0.0.1"
@@ -55,6 +82,12 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     webhooks: Annotated[dict[str, WebhookSettings], _describe("Webhooks by name.")] = field(
         default_factory=dict[str, WebhookSettings]
     )
+    triggers: Annotated[dict[str, TriggerSettings], _describe("Triggers by name.")] = field(
+        default_factory=dict[str, TriggerSettings]
+    )
+    heartbeat: Annotated[
+        HeartbeatSettings, _describe("A model reads HEARTBEAT.md from time to time. Off until it is switched on.")
+    ] = HeartbeatSettings()
     model: Annotated[str, _describe("The model of chats. Empty: as elsewhere.")] = ""
     max_turns: Annotated[
         int, _describe("Maximum number of model requests per message, unless the key `max_turns` is set.", ge=1)

@@ -107,6 +107,26 @@ class SetLoop(Struct, frozen=True, tag=True):
     agent: str = ""
 
 
+class AddSchedule(Struct, frozen=True, tag=True):
+    """Prompt the session again and again, `every` interval such as 10m, or once, `at` a time such as 18:00.
+
+    It ends after `limit` runs (0 means 50), with an interrupt of one of them, and with the process of the session.
+    While the session is busy, what is due again and again is left out, and what is due once is queued.
+    """
+
+    text: str
+    every: str = ""
+    at: str = ""
+    mode: Mode | None = None
+    limit: int = 0
+
+
+class RemoveSchedule(Struct, frozen=True, tag=True):
+    """End a schedule of the session, or with an empty id all of them. False if there is none."""
+
+    id: str = ""
+
+
 class AddMessage(Struct, frozen=True, tag=True):
     """Add a message to the conversation without asking the model. The session must be idle."""
 
@@ -430,6 +450,8 @@ Op = (
     | DropPrompt
     | Continue
     | SetLoop
+    | AddSchedule
+    | RemoveSchedule
     | AddMessage
     | RemoveLastMessage
     | AddContext

@@ -65,8 +65,11 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("continue", "Ask the model to continue the conversation as it is."),
     SlashCommand(
         "loop",
-        "Keep working until a goal is reached. Without arguments, show progress.",
-        "[@AGENT] [on [--limit N] [GOAL]|off]",
+        "Keep working until a goal is reached, or repeat a prompt; --limit N. Without arguments, show both.",
+        "[@AGENT] [on [GOAL]|every 10m TEXT|off]",
+    ),
+    SlashCommand(
+        "at", "Send a prompt once, at 18:00 or `in 20m`. Without arguments, list these.", "[TIME PROMPT|off [NUMBER]]"
     ),
     SlashCommand("compact", "Summarize the conversation to free context.", "[INSTRUCTIONS|cancel]"),
     SlashCommand("forget", "Remove the last message from the conversation."),

@@ -94,6 +94,9 @@ class Timing(Struct, frozen=True, kw_only=True):
     lsp_exit_s: float = 0.3
     """How long the end of a process that reads no input may take to be noticed."""
 
+    schedule_tick_s: float = 5.0
+    """How often a session looks whether one of its schedules is due."""
+
     redis_answer_s: float = 5.0
     """How long Redis may take to answer."""
 

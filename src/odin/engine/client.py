@@ -28,6 +28,7 @@ from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.interaction import read_answer
 from odin.core.op import (
     AddContext,
+    AddSchedule,
     Answer,
     AnswerPermission,
     AnswerPlan,
@@ -41,6 +42,7 @@ from odin.core.op import (
     Interrupt,
     Op,
     Prompt,
+    RemoveSchedule,
     Rewind,
     RunUserShell,
     SetLoop,
@@ -58,9 +60,10 @@ from odin.engine.session_deps import SessionDeps, SessionStart
 if TYPE_CHECKING:
     from odin.engine.controls import FileSearch
     from odin.engine.session_ops import SessionOps
+    from odin.engine.session_schedules import SessionSchedules
 
 MAX_TEMPERATURE = 2.0
-_OPS_WITH_MODE = Prompt, ChangePrompt, Continue, SetLoop, SetMode
+_OPS_WITH_MODE = Prompt, ChangePrompt, Continue, SetLoop, AddSchedule, SetMode
 
 
 class OpenSession:
@@ -86,6 +89,9 @@ class OpenSession:
         self._session_ops: SessionOps | None = None
         self._closing: asyncio.Task[None] | None = None
         self._noted_role = deps.recorder.state.role
+        self._schedules: SessionSchedules | None = None
+        if deps.recorder.state.schedules:
+            self._get_schedules().start()
 
     @property
     def id(self) -> str:
@@ -147,6 +153,32 @@ class OpenSession:
             if prompt.skill is not None:
                 self._recorder.emit(prompt.skill, op.agent)
         return True
+
+    def _get_schedules(self) -> "SessionSchedules":
+        if self._schedules is None:
+            from odin.engine.session_schedules import SessionSchedules
+
+            self._schedules = SessionSchedules(
+                self._recorder,
+                self._deps.timing,
+                self._submit_prompt,
+                is_busy=lambda: self._team.is_busy,
+                is_lost=lambda number: number in self._start.lost_schedules,
+            )
+        return self._schedules
+
+    async def _add_schedule(self, op: AddSchedule) -> bool:
+        async with self._start.lock:
+            self._start.open()
+            self._get_schedules().add(op)
+        return True
+
+    async def _remove_schedule(self, op: RemoveSchedule) -> bool:
+        async with self._start.lock:
+            if not self._recorder.state.schedules:
+                return False
+            self._start.open()
+            return self._get_schedules().remove(op.id)
 
     async def _change_prompt(self, op: ChangePrompt) -> bool:
         if not self._recorder.state.queue:
@@ -240,7 +272,8 @@ class OpenSession:
         if (run := self._start.opened) is not None:
             start = {"cwd": run.cwd, "model": run.model, "permission_mode": run.permission_mode}
             start["role"] = run.role or DEFAULT_ROLE
-            snapshot = msgspec.structs.replace(snapshot, **start, sub_agents=())
+            ahead = tuple(item for item in snapshot.schedules if item.id not in self._start.lost_schedules)
+            snapshot = msgspec.structs.replace(snapshot, **start, sub_agents=(), schedules=ahead)
         paused = self._agent.paused_prompts.union(*(agent.paused_prompts for agent in self._team.list_agents()))
         queue = tuple(
             msgspec.structs.replace(item, paused=True) if item.id in paused else item for item in snapshot.queue
@@ -274,6 +307,8 @@ class OpenSession:
 
     async def _shut_down(self) -> None:
         self._deps.expander.interrupt()
+        if self._schedules is not None:
+            await self._schedules.close()
         async with self._start.lock:  # let a running op finish
             pass
         deps = self._deps
@@ -467,6 +502,8 @@ _OP_HANDLERS: dict[type[Op], Callable[[OpenSession, Any], Awaitable[bool]]] = {
     ChangePrompt: OpenSession._change_prompt,
     DropPrompt: OpenSession._drop_prompt,
     Continue: OpenSession._continue,
+    AddSchedule: OpenSession._add_schedule,
+    RemoveSchedule: OpenSession._remove_schedule,
     Interrupt: OpenSession._interrupt,
     CancelTask: OpenSession._cancel_task,
     CloseAgent: OpenSession._close_agent,

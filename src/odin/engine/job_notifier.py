@@ -1,8 +1,9 @@
 """Notifications about background processes.
 
-When one ends, the agent that started it is notified: a busy agent with its next request, an idle one by a turn of its
-own. Notifications that a sub-agent did not read go to the main agent. What the user does with one is only noted for the
-next prompt. When one listens on a port of the sandbox, the user is asked whether to open it to the host.
+When one ends, or prints a line that it waits for, the agent that started it is notified: a busy agent with its next
+request, an idle one by a turn of its own. Notifications that a sub-agent did not read go to the main agent. What the
+user does with one is only noted for the next prompt. When one listens on a port of the sandbox, the user is asked
+whether to open it to the host.
 """
 
 import asyncio
@@ -22,6 +23,9 @@ from odin.engine.interactions import Interactions
 from odin.engine.recorder import Recorder
 from odin.sandbox.background import BackgroundProcess, Settle
 from odin.sandbox.process import describe_exit
+
+PROCESS_LINES = "-line-"
+"""Marks the ids of prompts that tell about lines of output."""
 
 _DISCARDED = "[What it had changed was discarded, because the session ended.]"
 
@@ -117,6 +121,14 @@ class JobNotifier:
         agent = self._agents.get(spawned.request.agent) or self._agents.get("")
         if agent is not None:
             agent.add_note(self._redact(text).text)
+
+    def on_lines(self, spawned: BackgroundProcess, lines: list[str], *, is_last: bool) -> None:
+        """Tell the agent about lines of output that it waits for."""
+        order, printed = spawned.request, self._redact("\n".join(lines)).text
+        end = "\nFurther lines are not reported." if is_last else ""
+        text = f"Background process {spawned.name} printed:\n{printed}{end}"
+        mail = Prompt(f"{spawned.id}{PROCESS_LINES}{spawned.log.total}", text, order.mode, source="mail")
+        self._notify(order.agent, mail)
 
     def on_ended(self, spawned: BackgroundProcess) -> None:
         """Record the end, and notify the agent unless the process was stopped on purpose."""

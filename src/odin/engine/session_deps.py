@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from odin.core.event import SessionOpened, Warned
+from odin.core.event import ScheduleChanged, SessionOpened, Warned
 from odin.core.policy import CallbackHook, SessionRedactor
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.engine.delegation import DelegationService
 from odin.engine.hooks import TurnHooks
 from odin.engine.interactions import Interactions
@@ -63,13 +64,15 @@ class SessionDeps(Struct, frozen=True):
     roots: "RootControl"
     surroundings: "Surroundings"
     attachments: Attachments = NoAttachments()
+    timing: Timing = DEFAULT_TIMING
     find_unsaid: Callable[[], Sequence[str]] = lambda: ()
 
 
 class SessionStart:
     """The start of a run, which its first op records. A session in which nothing was asked leaves no log.
 
-    `opened` is None from then on. `lock` is held by every op that starts work, or that no work may start during.
+    `opened` is None from then on. `lost_schedules` are those that do not hold any more, by their ids, with what is
+    said of them. `lock` is held by every op that starts work, or that no work may start during.
     """
 
     def __init__(self, deps: SessionDeps, opened: SessionOpened) -> None:
@@ -79,6 +82,9 @@ class SessionStart:
         self._recorder = deps.recorder
         self._find_unsaid = deps.find_unsaid
         self._checkpoints = deps.checkpoints
+        now = deps.timing.clock()
+        schedules = deps.recorder.state.schedules.values()
+        self.lost_schedules = {item.id: text for item in schedules if (text := item.describe_loss(now))}
         self._dangling: DanglingEvents | None = None
         self._recorder.state.board.cut_off()
 
@@ -95,6 +101,10 @@ class SessionStart:
                 self._recorder.emit(Warned(text))
             if note := self._recorder.state.board.describe_left():
                 self._team.main.add_note(note)
+            for number, text in self.lost_schedules.items():
+                self._recorder.emit(ScheduleChanged(self._recorder.state.schedules[number], is_on=False, reason=text))
+                self._recorder.emit(Warned(text, "info"))
+            self.lost_schedules = {}
             for event, agent in self._dangling.events if self._dangling else ():
                 self._recorder.emit(event, agent, past=True)
 

@@ -55,6 +55,7 @@ from odin.core.op import (
 from odin.core.team import TaskRecord
 from odin.core.timeline import PROCESS_END_SUFFIX
 from odin.engine.command_effects import drop_layer
+from odin.engine.job_notifier import PROCESS_LINES
 from odin.engine.session_deps import SessionDeps, SessionStart
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class SessionOps:
         told = [f"An undo stopped these; they do not run any more: {', '.join(stopped)}."] if stopped else []
         told += [mail.text] if mail.text else []
         for report in main.take_notifications():
-            if report.id.removesuffix(PROCESS_END_SUFFIX) in started:
+            if report.id.removesuffix(PROCESS_END_SUFFIX).partition(PROCESS_LINES)[0] in started:
                 told.append(report.text)
             else:
                 main.notify(report)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from odin.core.errors import UsageError
 from odin.core.gateway_settings import ChannelSettings
 from odin.gateway.channel import Channel, InboundMessage, SenderRight
@@ -24,6 +26,10 @@ class SenderAccess:
 
     async def find_right(self, message: InboundMessage) -> SenderRight:
         """Return what the sender of a message may do now."""
+        if (origin := message.origin) is not None:
+            made_by_sender = replace(message, sender=origin.maker, origin=None)
+            is_allowed = not origin.maker or await self.find_right(made_by_sender)
+            return origin.right if is_allowed else ""
         settings = self._settings.get(message.channel, ChannelSettings())
         if message.sender in settings.owners:
             return "owner"

@@ -45,12 +45,23 @@ class Media(Struct, frozen=True, omit_defaults=True):
     media_type: str = ""
 
 
+class MessageOrigin(Struct, frozen=True, omit_defaults=True):
+    """What wrote a message, if no person did. It has the `right` as long as the `maker`, a sender of the chat, may
+    write; "" is the owner on this computer. `note` is for the model."""
+
+    kind: Literal["schedule", "trigger", "heartbeat"]
+    name: str
+    right: SenderRight = "sender"
+    maker: str = ""
+    note: str = ""
+
+
 class InboundMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message as it came. `id` is that of the platform and unique for the `account` that received it.
 
     `is_mention`: a group message that speaks to Odin. `edit_of` is the id of the message that this one replaces,
     `choice` the data of a button that was pressed instead of writing. `instructions` is what the settings say to do
-    with it; no sender has a part in that.
+    with it; no sender has a part in that. Channels set no `origin`.
     """
 
     channel: str
@@ -67,6 +78,7 @@ class InboundMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reply_to: str = ""
     edit_of: str = ""
     choice: str = ""
+    origin: MessageOrigin | None = None
     options: MessageOptions = MessageOptions()
     metadata: dict[str, str] = field(default_factory=dict[str, str])
 

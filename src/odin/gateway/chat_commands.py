@@ -60,7 +60,7 @@ class ChatCommand(Struct, frozen=True):
 
 def parse_command(message: InboundMessage, right: SenderRight) -> ChatCommand | None:
     """Return the command that a message is; None if it is a prompt. In groups, only owners give commands."""
-    if not message.text.startswith("/") or (message.is_group and right != "owner"):
+    if not message.text.startswith("/") or message.origin or (message.is_group and right != "owner"):
         return None
     word, _, rest = message.text.strip().partition(" ")
     name = word[1:].casefold()

@@ -120,12 +120,12 @@ class ChatWorker:
                     await self.reply(stored, said)
                     return
                 stored = replace(stored, message=said)
-            elif right == "owner" and message.text.startswith("/"):
+            elif right == "owner" and message.origin is None and message.text.startswith("/"):
                 await refuse_unknown_command((await self.open_session()).client, message.text)
         except UsageError as error:
             await self.reply(stored, error.describe())
             return
-        limit = self._services.settings.max_budget_usd_per_day
+        limit = self._services.get_daily_budget(self.channel)
         if limit and await self._services.db.run(GatewayStore.get_cost_today, self.channel, self.chat) >= limit:
             await self.reply(stored, f"The budget of this chat for today, {format_usd(limit)}, is used up.")
             return

@@ -17,6 +17,7 @@ MAX_LOG_BYTES = 5_000_000
 GatewayEvent = (
     Literal["started", "stopped", "connected", "failed", "received", "ignored", "duplicate", "system", "paired"]
     | Literal["turn", "answered", "asked", "decided", "command", "bound", "waits"]
+    | Literal["scheduled", "missed", "ended", "heartbeat", "clock"]
     | Literal["sent", "retry", "dead", "unsure"]
 )
 

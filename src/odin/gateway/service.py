@@ -32,8 +32,11 @@ from odin.gateway.channels.terminal import TerminalChannel
 from odin.gateway.channels.webhook import WebhookChannel
 from odin.gateway.chats import Chats
 from odin.gateway.gateway_log import GATEWAY_LOG_NAME, GatewayLog
+from odin.gateway.heartbeat import HeartbeatChannel
+from odin.gateway.jobs import HEARTBEAT, LAST_OWNER_CHAT
 from odin.gateway.outbox import FIRST_PAUSE_S, Outbox, describe_error
 from odin.gateway.progress import FIRST_MESSAGE_S
+from odin.gateway.schedules import TICK_S, Scheduler
 from odin.gateway.secrets_check import check_secrets
 from odin.gateway.session import ChatServices
 from odin.gateway.store import Chat, GatewayStore, StoreThread
@@ -92,6 +95,8 @@ class Gateway:
         key, outcome = await self.chats.take(message, right, wait=wait)
         self._log.write("received" if outcome == "accepted" else "duplicate", *place, key, f"from {message.sender}")
         name = ":".join(place)
+        if right == "owner" and not message.is_group and self.channels[message.channel].abilities.approves:
+            await self._db.run(GatewayStore.set_value, LAST_OWNER_CHAT, name)
         if not self.channels[message.channel].abilities.is_internal and name != self._last_chat:
             self._last_chat = name
             await self._db.run(GatewayStore.set_value, LAST_CHAT, name)
@@ -198,6 +203,7 @@ async def open_gateway(
     built_in: Mapping[str, ChannelFactory] = BUILT_IN,
     first_pause_s: float = FIRST_PAUSE_S,
     progress_s: float = FIRST_MESSAGE_S,
+    tick_s: float = TICK_S,
 ) -> AsyncGenerator[Gateway]:
     """Run the gateway of the user until the end of the context. `err` gets its log."""
     environment = make_environment(options.env, "/", options.state_dir, options.timing)
@@ -223,11 +229,14 @@ async def open_gateway(
             if settings.webhooks:
                 channels["webhook"] = WebhookChannel(setup, clock)
             for name, given in settings.channels.items():
-                if name in (*channels, "webhook", SYSTEM_CHANNEL, "cli"):
+                if name in (*channels, "webhook", HEARTBEAT, SYSTEM_CHANNEL, "cli"):
                     raise ConfigError(f"gateway.channels: {name!r} is a name of Odin's own.", "Choose another one.")
                 if given.enabled:
                     channels[name] = make_channel(replace(setup, name=name, settings=given), built_in)
-            outbox = Outbox(db, channels, log, clock, first_pause_s=first_pause_s)
+            heartbeat = HeartbeatChannel(db, settings.heartbeat)
+            if settings.heartbeat.enabled:
+                channels[HEARTBEAT] = heartbeat
+            heartbeat.outbox = outbox = Outbox(db, channels, log, clock, first_pause_s=first_pause_s)
             place = os.path.realpath(workspace)
             services = ChatServices(
                 manager, options, settings, environment, place, db, outbox, channels, log, progress_s
@@ -235,7 +244,7 @@ async def open_gateway(
             gateway = Gateway(db, outbox, channels, settings, services, first_pause_s=first_pause_s)
             outbox.on_sent = gateway.chats.note_sent
             async with LocalListener(manager, options, state):
-                async with _run_all(gateway, db):
+                async with _run_all(gateway, db, Scheduler(services, gateway.chats, tick_s=tick_s)):
                     log.write("started", "gateway", note=", ".join(channels))
                     yield gateway
                 log.write("stopped", "gateway")
@@ -247,12 +256,14 @@ async def open_gateway(
 
 
 @asynccontextmanager
-async def _run_all(gateway: Gateway, db: StoreThread) -> AsyncGenerator[None]:
-    """Run the channels, the outbox and the chats with messages that an earlier gateway has left."""
+async def _run_all(gateway: Gateway, db: StoreThread, scheduler: Scheduler) -> AsyncGenerator[None]:
+    """Run the channels, the outbox, the scheduler and the chats with messages that an earlier gateway has left."""
     for channel, chat in await db.run(GatewayStore.recover):
         if channel in gateway.channels:
             gateway.chats.get(channel, chat)
+    await scheduler.recover()
     running = [asyncio.create_task(gateway.run_outbox())]
+    running.append(asyncio.create_task(scheduler.run()))
     running += [asyncio.create_task(gateway.run_channel(channel)) for channel in gateway.channels.values()]
     try:
         yield

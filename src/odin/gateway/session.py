@@ -33,8 +33,10 @@ from odin.core.op import Answer, ChangePrompt, Prompt, SetBudget
 from odin.core.provider import NoCompactor
 from odin.core.timeline import get_source
 from odin.engine.client import LocalClient
-from odin.gateway.channel import Channel, MessageOptions
+from odin.gateway.channel import Abilities, Channel, MessageOptions
+from odin.gateway.cron_tool import CronTool, JobMaker
 from odin.gateway.gateway_log import GatewayLog
+from odin.gateway.jobs import HEARTBEAT
 from odin.gateway.message_tool import MessageTool
 from odin.gateway.outbox import Outbox
 from odin.gateway.parts import split_text
@@ -69,11 +71,12 @@ class ChatServices(Struct, frozen=True):
         A session that exists keeps the model and the role that it has.
         """
         is_new = not chat.session
+        beat = self.settings.heartbeat.model if chat.channel == HEARTBEAT else ""
         return replace(
             self.options,
             cwd=chat.folder or self.workspace,
             role=chat.role if is_new else "",
-            model=(self.options.model or self.settings.model) if is_new else "",
+            model=(beat or self.options.model or self.settings.model) if is_new else "",
             can_ask=bool(chat.owner),
             permission_mode="default" if chat.owner else "dontAsk",
             usual_max_turns=self.settings.max_turns,
@@ -82,9 +85,15 @@ class ChatServices(Struct, frozen=True):
 
     def make_parts(self, chat: Chat, key: str, text: str, answers: str = "") -> list[NewPart]:
         """Return a text as parts that the channel takes. The same text has the same `key`, so that it is sent once."""
-        limit = self.channels[chat.channel].abilities.max_length
+        channel = self.channels.get(chat.channel)
+        limit = channel.abilities.max_length if channel is not None else Abilities().max_length
         texts = split_text(text, limit)
         return [NewPart(f"{key}.{at}", chat.channel, chat.chat, part, answers) for at, part in enumerate(texts)]
+
+    def get_daily_budget(self, channel: str) -> float:
+        """Return what a chat of this channel may cost in a day; 0 means no limit."""
+        is_heartbeat = channel == HEARTBEAT
+        return (self.settings.heartbeat if is_heartbeat else self.settings).max_budget_usd_per_day
 
     async def say(self, chat: Chat, key: str, text: str, answers: str = "") -> None:
         await self.db.run(GatewayStore.add_parts, self.make_parts(chat, key, text, answers))
@@ -103,6 +112,7 @@ class ChatSession:
         self._channel = services.channels[chat.channel]
         self._turn = ""
         self._self_started = ""
+        self._maker = JobMaker()
         self._has_sent = False
         self._progress: ProgressMessage | None = None
         self._waiting: dict[str, asyncio.Event] = {}
@@ -133,21 +143,28 @@ class ChatSession:
         workspace = make_workspace(made)
         if chat.session and workspace.store.find_log(chat.session) is None:
             chat = replace(chat, session="", cursor=-1, counted_usd=0.0)
+            made = services.make_options(chat)
         forks = forks and bool(chat.session)
         made = replace(made, resume=chat.session, session_id="" if chat.session else new_id, fork=forks)
         tool = MessageTool(services.db, services.outbox, services.channels)
         compactor = None if options.summarize else NoCompactor()
-        client = await services.manager.open(made, tools=[tool], compactor=compactor)
+        cron = CronTool(services.db, services.channels)
+        tools = [tool] if chat.channel == HEARTBEAT else [tool, cron]
+        client = await services.manager.open(made, tools=tools, compactor=compactor)
         shot = client.session.take_snapshot()
         if forks:
             chat = replace(chat, cursor=shot.seq, counted_usd=shot.cost_usd)
         session = cls(services, replace(chat, session=client.session.id), client, workspace.config)
-        tool.place = session.get_place
+        tool.place = cron.place = session.get_place
+        cron.maker = session.get_maker
         tool.on_sent = session.note_message
         return session
 
     def get_place(self) -> Chat:
         return self.chat
+
+    def get_maker(self) -> JobMaker:
+        return self._maker
 
     def note_message(self) -> None:
         """The model has sent a message to this chat in this turn."""
@@ -173,7 +190,7 @@ class ChatSession:
         if not await self._services.db.run(GatewayStore.is_open, prompt.id):
             return
         shot = await self.client.snapshot()
-        limit = self._services.settings.max_budget_usd_per_day
+        limit = self._services.get_daily_budget(self.chat.channel)
         if limit:
             spent = await self._services.db.run(GatewayStore.get_cost_today, self.chat.channel, self.chat.chat)
             budget = round(shot.cost_usd + max(limit - spent, 0.0001), 4)
@@ -232,6 +249,7 @@ class ChatSession:
         match event:
             case TurnStarted() if not envelope.agent:
                 self._turn, self._has_sent = event.id, False
+                self._maker = _find_maker(event)
                 self._self_started = event.id if get_source(event) in _SELF_STARTED else ""
                 if is_live and (_get_key(event.id) in self._waiting or self._self_started):
                     name = f"{self.chat.session}.{event.id}"
@@ -239,6 +257,8 @@ class ChatSession:
                         self._channel, self.chat.chat, name, first_s=self._services.progress_s
                     )
             case PromptInjected() if not envelope.agent and event.turn:
+                if _find_maker(event) != self._maker:  # several have a part in the turn now
+                    self._maker = JobMaker()
                 await self._finish(envelope, (event.id,), "")
             case TurnEnded() if not envelope.agent and event.reason != "aborted":
                 await self._end_turn(envelope, event)
@@ -271,8 +291,8 @@ class ChatSession:
         stored = await self._services.db.run(GatewayStore.read_message, key)
         text, error = describe_end(ended)
         options = stored.message.options if stored is not None else MessageOptions()
-        if stored is None and (ended.id != self._self_started or text == self._config.background_response):
-            text = ""  # somebody else has asked, in a terminal, or there is nothing to say
+        if text == self._config.background_response or (stored is None and ended.id != self._self_started):
+            text = ""  # there is nothing to say, or somebody else has asked, in a terminal
         elif text == self._config.default_response:
             text = options.default_response or text
         if not options.send or (self._has_sent and ended.reason == "end_turn"):
@@ -359,6 +379,14 @@ class ChatSession:
             await self._progress.close()
         with suppress(OdinError):
             await self.client.close(_CLOSE_S)
+
+
+def _find_maker(event: TurnStarted | PromptInjected) -> JobMaker:
+    """Return who has asked for a turn."""
+    given = event.provenance
+    if given is None or event.source not in ("user", "channel"):
+        return JobMaker()
+    return JobMaker("owner" if given.is_owner else "sender", given.sender, is_person=True)
 
 
 def _get_key(turn: str) -> str:

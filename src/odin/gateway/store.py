@@ -65,6 +65,14 @@ CREATE TABLE codes (
     digest TEXT PRIMARY KEY, grants TEXT NOT NULL, channel TEXT NOT NULL, sender TEXT NOT NULL, name TEXT NOT NULL,
     expires REAL NOT NULL);
 CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE jobs (
+    name TEXT PRIMARY KEY, job BLOB NOT NULL, channel TEXT NOT NULL, chat TEXT NOT NULL, last REAL NOT NULL,
+    due REAL, asked REAL NOT NULL DEFAULT 0);
+CREATE TABLE runs (
+    key TEXT PRIMARY KEY, job TEXT NOT NULL, channel TEXT NOT NULL, chat TEXT NOT NULL, due REAL NOT NULL,
+    started REAL NOT NULL, ended REAL NOT NULL DEFAULT 0,
+    state TEXT NOT NULL, usd REAL NOT NULL DEFAULT 0, note TEXT NOT NULL DEFAULT '');
+CREATE INDEX runs_of_job ON runs (job, started);
 """
 
 MessageKind = Literal["prompt", "control"]
@@ -192,7 +200,7 @@ class GatewayStore:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            with self._transact() as db:
+            with self.transact() as db:
                 version = db.execute("PRAGMA user_version").fetchone()[0]
                 if version == 0:
                     for statement in _SCHEMA.split(";"):
@@ -209,7 +217,7 @@ class GatewayStore:
         self._db.close()
 
     @contextmanager
-    def _transact(self) -> Generator[sqlite3.Connection]:
+    def transact(self) -> Generator[sqlite3.Connection]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield self._db
@@ -225,37 +233,41 @@ class GatewayStore:
 
         An edit of a message that still waits replaces its text.
         """
+        with self.transact() as db:
+            return self.insert_message(db, message, kind)
+
+    def insert_message(self, db: sqlite3.Connection, message: InboundMessage, kind: MessageKind) -> tuple[str, str]:
+        """Do what `add_message` does, in a transaction that has begun."""
         source = message.channel, message.account
         key = make_key(*source, message.id)
         where = "channel = ? AND account = ? AND message = ?"
-        with self._transact() as db:
-            if db.execute(f"SELECT 1 FROM inbox WHERE {where}", (*source, message.id)).fetchone():
-                return key, "duplicate"
-            waiting = "SELECT count(*) FROM inbox WHERE channel = ? AND chat = ? AND state = 'received'"
-            if kind == "prompt" and db.execute(waiting, (message.channel, message.chat)).fetchone()[0] >= MAX_WAITING:
-                return key, "full"
-            state = "received"
-            if message.edit_of:
-                found = db.execute(
-                    f"SELECT seq, body FROM inbox WHERE {where} AND state = 'received' AND kind = 'prompt'",
-                    (*source, message.edit_of),
-                ).fetchone()
-                if found is not None:
-                    edited = replace(_decode(found[1]), text=message.text, media=message.media)
-                    db.execute("UPDATE inbox SET body = ? WHERE seq = ?", (msgspec.json.encode(edited), found[0]))
-                    state = "done"
-            db.execute(
-                "INSERT INTO inbox (key, channel, account, message, chat, body, kind, state, received)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(key, *source, message.id, message.chat),
-                    *(msgspec.json.encode(message), kind, state, self._clock()),
-                ),
-            )
-            db.execute(
-                "INSERT OR IGNORE INTO chats VALUES (?, ?, '', '', '', '', ?, -1, 0)",
-                (message.channel, message.chat, message.is_group),
-            )
+        if db.execute(f"SELECT 1 FROM inbox WHERE {where}", (*source, message.id)).fetchone():
+            return key, "duplicate"
+        waiting = "SELECT count(*) FROM inbox WHERE channel = ? AND chat = ? AND state = 'received'"
+        if kind == "prompt" and db.execute(waiting, (message.channel, message.chat)).fetchone()[0] >= MAX_WAITING:
+            return key, "full"
+        state = "received"
+        if message.edit_of:
+            found = db.execute(
+                f"SELECT seq, body FROM inbox WHERE {where} AND state = 'received' AND kind = 'prompt'",
+                (*source, message.edit_of),
+            ).fetchone()
+            if found is not None:
+                edited = replace(_decode(found[1]), text=message.text, media=message.media)
+                db.execute("UPDATE inbox SET body = ? WHERE seq = ?", (msgspec.json.encode(edited), found[0]))
+                state = "done"
+        db.execute(
+            "INSERT INTO inbox (key, channel, account, message, chat, body, kind, state, received)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(key, *source, message.id, message.chat),
+                *(msgspec.json.encode(message), kind, state, self._clock()),
+            ),
+        )
+        db.execute(
+            "INSERT OR IGNORE INTO chats VALUES (?, ?, '', '', '', '', ?, -1, 0)",
+            (message.channel, message.chat, message.is_group),
+        )
         return key, "accepted"
 
     def has_message(self, key: str) -> bool:
@@ -263,7 +275,7 @@ class GatewayStore:
 
     def claim_next(self, channel: str, chat: str) -> InboxMessage | None:
         """Return the first message of a chat that has no answer, and count the attempt."""
-        with self._transact() as db:
+        with self.transact() as db:
             row = db.execute(
                 "SELECT key, body, attempts FROM inbox WHERE channel = ? AND chat = ? AND kind = 'prompt'"
                 " AND state IN ('received', 'claimed') ORDER BY seq LIMIT 1",
@@ -310,10 +322,14 @@ class GatewayStore:
         """Store in one step what a turn came to: its messages are done or, with an `error`, failed, and their answer
         waits to be sent. What was read of the session is noted if it is still that of the chat."""
         state = "failed" if error else "done"
-        with self._transact() as db:
+        with self.transact() as db:
             for key in done:
                 db.execute("UPDATE inbox SET state = ?, error = ? WHERE key = ?", (state, clip_line(error), key))
-            self._add_parts(db, parts)
+                db.execute(
+                    "UPDATE runs SET state = ?, ended = ?, usd = usd + ?, note = ? WHERE key = ?",
+                    (state, self._clock(), usd, clip_line(error), key),
+                )
+            self.insert_parts(db, parts)
             if usd > 0:
                 db.execute(
                     "INSERT INTO costs VALUES (?, ?, ?, ?)"
@@ -335,15 +351,25 @@ class GatewayStore:
 
     def recover(self) -> list[tuple[str, str]]:
         """Return the chats with messages to answer. What was to be done at once and was not is no longer wanted."""
-        with self._transact() as db:
+        with self.transact() as db:
             db.execute("UPDATE inbox SET state = 'done' WHERE kind = 'control' AND state IN ('received', 'claimed')")
-            return db.execute(
-                "SELECT DISTINCT channel, chat FROM inbox WHERE state IN ('received', 'claimed')"
-            ).fetchall()
+            limit = self._clock() - _KEPT_S
+            db.execute("DELETE FROM runs WHERE state != 'running' AND started < ?", (limit,))
+        return self.list_waiting()
+
+    def list_waiting(self) -> list[tuple[str, str]]:
+        """Return the chats with messages to answer."""
+        return self._db.execute(
+            "SELECT DISTINCT channel, chat FROM inbox WHERE state IN ('received', 'claimed')"
+        ).fetchall()
+
+    def count_changes(self) -> int:
+        """Return a number that is another one after another process has changed something."""
+        return self._db.execute("PRAGMA data_version").fetchone()[0]
 
     # --- answers ---
 
-    def _add_parts(self, db: sqlite3.Connection, parts: Sequence[NewPart]) -> None:
+    def insert_parts(self, db: sqlite3.Connection, parts: Sequence[NewPart]) -> None:
         now = self._clock()
         for part in parts:
             db.execute(
@@ -356,8 +382,8 @@ class GatewayStore:
             )
 
     def add_parts(self, parts: Sequence[NewPart]) -> None:
-        with self._transact() as db:
-            self._add_parts(db, parts)
+        with self.transact() as db:
+            self.insert_parts(db, parts)
 
     def list_heads(self) -> list[DuePart]:
         """Return the first part of each chat that is not sent yet, also if it is not due yet."""
@@ -414,7 +440,7 @@ class GatewayStore:
 
     def _change_failed(self, change: str, table: str, seq: int, id: str) -> None:
         states = "('failed')" if table == "inbox" else "('dead', 'unsure')"
-        with self._transact() as db:
+        with self.transact() as db:
             if db.execute(f"{change} WHERE seq = ? AND state IN {states}", (seq,)).rowcount == 0:
                 raise UsageError(f"There is no failed item {id!r}.", "`odin gateway failed` lists them.")
 
@@ -427,7 +453,7 @@ class GatewayStore:
         return _make(Chat, row)
 
     def save_chat(self, chat: Chat) -> None:
-        with self._transact() as db:
+        with self.transact() as db:
             db.execute("INSERT OR REPLACE INTO chats VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", msgspec.structs.astuple(chat))
 
     def list_chats(self) -> list[ChatStatus]:
@@ -487,7 +513,7 @@ class GatewayStore:
         Raise UsageError if too many wait to be used.
         """
         text = make_code()
-        with self._transact() as db:
+        with self.transact() as db:
             db.execute("DELETE FROM codes WHERE expires < ?", (self._clock(),))
             of_chats = "SELECT count(*) FROM codes WHERE (sender != '') = ?"
             if db.execute(of_chats, (bool(sender),)).fetchone()[0] >= MAX_CODES:
@@ -508,7 +534,7 @@ class GatewayStore:
 
         Return who may write now, or None if there is no such code.
         """
-        with self._transact() as db:
+        with self.transact() as db:
             digest = hash_code(code, self._get_salt(db))
             rows = db.execute("SELECT * FROM codes WHERE expires > ?", (self._clock(),)).fetchall()
             found = find_by_digest((_make(PendingCode, row) for row in rows), digest)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -19,7 +20,7 @@ from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.profile import PROJECT, ProcessProfile
 from odin.core.tool import ToolOutput
-from odin.sandbox.output import BackgroundLog
+from odin.sandbox.output import BackgroundLog, LineMatcher
 from odin.sandbox.ports import Address, PortForward, has_own_network, list_listeners, list_sockets
 from odin.sandbox.process import RunningProcess, find_marked, list_group_members
 from odin.sandbox.runner import CommandReleased, ProcessRunner
@@ -43,7 +44,10 @@ Settle = Callable[[str], Awaitable[ToolOutput]]
 
 
 class SpawnRequest(Struct, frozen=True):
-    """A process to start, and the tool call that asked for it. `seconds` is 0 for a service without a time limit."""
+    """A process to start, and the tool call that asked for it. `seconds` is 0 for a service without a time limit.
+
+    Lines of its output that contain the text `notify` are reported.
+    """
 
     command: str
     cwd: str
@@ -53,6 +57,7 @@ class SpawnRequest(Struct, frozen=True):
     mode: Mode = "edit_mode"
     call_id: str = ""
     profile: ProcessProfile = PROJECT
+    notify: str = ""
 
 
 class SpawnRefused(Exception):
@@ -155,6 +160,8 @@ class BackgroundListener(Protocol):
 
     def on_listening(self, spawned: BackgroundProcess, port: int) -> None: ...
 
+    def on_lines(self, spawned: BackgroundProcess, lines: list[str], *, is_last: bool) -> None: ...
+
     def on_ended(self, spawned: BackgroundProcess) -> None: ...
 
 
@@ -199,7 +206,14 @@ class BackgroundProcesses:
             log.close()
             Path(log.path).unlink(missing_ok=True)
             raise
-        return self._add(BackgroundProcess(name, request, log, running, runner))
+        spawned = BackgroundProcess(name, request, log, running, runner)
+        if request.notify:
+            log.matcher = LineMatcher(request.notify, partial(self._report_lines, spawned))
+        return self._add(spawned)
+
+    def _report_lines(self, spawned: BackgroundProcess, lines: list[str], is_last: bool) -> None:
+        if self.listener is not None and not self._closed and not spawned.is_stop_requested:
+            self.listener.on_lines(spawned, lines, is_last=is_last)
 
     def _add(self, spawned: BackgroundProcess) -> BackgroundProcess:
         running, loop = spawned.running, asyncio.get_running_loop()
@@ -343,6 +357,8 @@ class BackgroundProcesses:
         if self._tasks.pop(spawned.id, None) is None:
             return
         spawned.finish(status)
+        if spawned.log.matcher is not None:
+            spawned.log.matcher.flush()
         if not spawned.has_survivors():
             spawned.runner.forget(spawned.running)
         over = [name for name in self._processes if name not in self._tasks]

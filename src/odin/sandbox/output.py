@@ -270,6 +270,44 @@ class HeadTailBuffer:
         return f"; {part}: {self._spill.path}"
 
 
+class LineMatcher:
+    """Collects the lines of output that contain a text, and gives them to `report` some at a time.
+
+    After MAX_REPORTS reports it is silent: a program can print forever.
+    """
+
+    MAX_REPORTS = 10
+    PAUSE_S = 0.5
+    _MAX_LINES = 20
+    _MAX_LINE_BYTES = 2_000
+
+    def __init__(self, text: str, report: Callable[[list[str], bool], None]) -> None:
+        self._wanted = text.encode("utf-8", "surrogateescape")
+        self._report = report
+        self._rest = b""
+        self._found: list[str] = []
+        self._count = 0
+
+    def feed(self, data: bytes) -> None:
+        if self._count >= self.MAX_REPORTS:
+            return
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[-self._MAX_LINE_BYTES :]
+        for line in lines:
+            if self._wanted in line:
+                if not self._found:
+                    asyncio.get_running_loop().call_later(self.PAUSE_S, self.flush)
+                if len(self._found) < self._MAX_LINES:
+                    self._found.append(decode_output(strip_ansi(line[: self._MAX_LINE_BYTES])))
+
+    def flush(self) -> None:
+        """Report now what was found."""
+        found, self._found = self._found, []
+        if found:
+            self._count += 1
+            self._report(found, self._count >= self.MAX_REPORTS)
+
+
 class BackgroundLog:
     """Writes the output of one background process to a rotating file and keeps the unread part in memory, bounded."""
 
@@ -277,6 +315,7 @@ class BackgroundLog:
         self.path = str(path)
         self.total = 0
         self.error = ""
+        self.matcher: LineMatcher | None = None
         self._file: IO[bytes] | None = path.open("xb", buffering=0)
         self._size = 0
         self._dropped_bytes = 0
@@ -291,6 +330,8 @@ class BackgroundLog:
         self._unread.add(data)
         self._tail += data
         del self._tail[:-RECENT_BYTES]
+        if self.matcher is not None:
+            self.matcher.feed(data)
         try:
             self._write(data)
         except OSError as error:

@@ -39,6 +39,7 @@ from odin.core.event import (
     RoleChanged,
     RootAdded,
     RootRemoved,
+    ScheduleChanged,
     ServersToggled,
     SessionOpened,
     SystemPromptChanged,
@@ -52,6 +53,7 @@ from odin.core.message import Message, Usage
 from odin.core.policy import SessionRule
 from odin.core.prompt import copy_prompt
 from odin.core.root import Root
+from odin.core.schedule import SessionSchedule
 from odin.core.text import to_valid_unicode
 from odin.core.timeline import OpenWork
 from odin.core.tool import CollectedItem
@@ -333,6 +335,7 @@ class SessionState:
             SystemPromptChanged,
             ToolsChanged,
             ServersToggled,
+            ScheduleChanged,
         )
     )
 
@@ -356,6 +359,8 @@ class SessionState:
         self.conversation = MainConversation(read_log, self.file_history.mark)
         self.sub_agents = SubAgentThreads(read_log)
         self.board = TaskBoard()
+        self.schedules: dict[str, SessionSchedule] = {}
+        self.schedule_count = 0
         self.permissions = SessionPermissions()
         self.totals = SessionTotals()
         self._queued_prompts = PromptQueueState()
@@ -431,6 +436,12 @@ class SessionState:
                 self.system_prompt = event.text
             case ToolsChanged() if not envelope.agent:
                 self.tools = event.tools
+            case ScheduleChanged():
+                if event.is_on:
+                    self.schedule_count += event.schedule.id not in self.schedules
+                    self.schedules[event.schedule.id] = event.schedule
+                else:
+                    self.schedules.pop(event.schedule.id, None)
             case ServersToggled(names=names, enabled=enabled):
                 self.enabled_servers = (self.enabled_servers - {*names}) | ({*names} if enabled else set[str]())
             case _:
@@ -516,6 +527,7 @@ class SessionState:
             unread_messages=len(self.board.list_messages("")),
             used_skills={agent: tuple(names) for agent, names in self.skills.by_agent.items()},
             interactions=self.open_work.interactions,
+            schedules=tuple(self.schedules.values()),
         )
 
     def _describe_sub_agent(self, record: SubAgentRecord) -> SubAgentRecord:

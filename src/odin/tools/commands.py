@@ -34,6 +34,7 @@ class SpawnArgs(Args, frozen=True):
     command: str
     description: str = ""
     timeout: Annotated[float | None, Meta(description="Milliseconds, max 600000; none: until stopped")] = None
+    notify: Annotated[str, Meta(description="Also tell you about lines of output that contain this text")] = ""
 
 
 class SpawnTool(Tool[SpawnArgs]):
@@ -72,6 +73,7 @@ def spawn_process(background: BackgroundProcesses, args: SpawnArgs, ctx: ToolCon
         mode=ctx.mode,
         call_id=ctx.call_id,
         profile=ctx.profile,
+        notify=args.notify.strip(),
     )
     try:
         spawned = background.start(request)

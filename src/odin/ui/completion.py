@@ -53,7 +53,8 @@ _RANGE = re.compile(r"\S:\d*-?\d*$")
 _COMMAND = re.compile(r"/([^\s]*)$")
 _ARGUMENT = re.compile(r"/(\S+)\s+(\S*)$")
 _ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
-    "loop": ("on", "off"),
+    "loop": ("on", "every", "off"),
+    "at": ("in", "off"),
     "yolo": ("on", "off"),
     "mouse": ("on", "off"),
     "vim": ("on", "off"),

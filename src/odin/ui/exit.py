@@ -4,6 +4,7 @@ The first signal interrupts the turn; the second one stops waiting for it.
 """
 
 import asyncio
+import math
 import signal
 from _signal import signal as set_signal_handler  # pyright: ignore  (no types; see `StopSignals.__enter__`)
 from functools import partial
@@ -16,6 +17,7 @@ from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import CheckOutcome, ExitReason, Verification
 from odin.core.format import pluralize
 from odin.core.op import Interrupt
+from odin.core.schedule import format_interval
 from odin.ui.terminal import write_line
 
 EXIT_UNVERIFIED = 3
@@ -111,13 +113,18 @@ _NEXT_STEPS = {
     "ContextOverflow": "/compact shortens the conversation, /new starts another, /model switches the model.",
 }
 _NEXT_STEP = "/continue tries again, /model switches the model."
+_LONG_WAIT_S = 60.0
+"""From here on, waiting for a rate limit is worth a command."""
 
 
 def suggest_next_step(ended: TurnEnded) -> str:
     """Return the commands of a conversation that help after an error; "" if none does."""
     if ended.reason != "error" or not ended.error_kind or ended.is_blocked:
         return ""
-    return _NEXT_STEPS.get(ended.error_kind, _NEXT_STEP)
+    step = _NEXT_STEPS.get(ended.error_kind, _NEXT_STEP)
+    if (wait := ended.retry_after_s or 0.0) < _LONG_WAIT_S:
+        return step
+    return f"`/at in {format_interval(60 * math.ceil(wait / 60 + 1))} continue` goes on when the limit is over. {step}"
 
 
 def format_resume_hint(session: str, has_prompts: bool) -> str:

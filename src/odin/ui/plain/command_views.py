@@ -40,6 +40,7 @@ HELP_LINES = (
     "/context shows what fills the context window, /usage tokens and cost; /budget USD limits the cost.",
     "/compact [INSTRUCTIONS] summarizes the conversation; Ctrl-C or /compact cancel stops it.",
     "/loop on [--limit N] [GOAL] keeps working until the goal is reached; /loop off stops, /loop shows progress.",
+    "/loop every 10m PROMPT sends a prompt again and again, /at 18:00 PROMPT once; /loop off and /at off end that.",
     "/ps lists background processes; /ps ID shows, follows or stops one, or opens its port to your browser.",
     "/agents lists agents and tasks, /focus NAME talks to one of them, /agents stop NAME cancels its task.",
     "/commands lists custom commands.",

@@ -15,15 +15,18 @@ from msgspec import Struct
 from odin.core.client import Client, SessionInfo, Sessions
 from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
+from odin.core.format import pluralize
 from odin.core.op import (
     AddRoot,
     AddRule,
+    AddSchedule,
     CancelCompaction,
     Compact,
     Continue,
     RemoveLastMessage,
     RemoveRoot,
     RemoveRule,
+    RemoveSchedule,
     SetBudget,
     SetEffort,
     SetLoop,
@@ -34,6 +37,7 @@ from odin.core.op import (
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.provider import EFFORTS
 from odin.core.root import Root
+from odin.core.schedule import format_local
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, make_argument_error, make_usage_error
 from odin.core.text import list_choices, suggest_similar
 from odin.ui.progress import SCOPE_WORDS
@@ -231,7 +235,17 @@ async def set_loop(ctx: CommandContext, rest: str) -> str:
     agent = await find_focus(ctx.client, named[1:]) if named else ""
     verb, _, goal = more.strip().partition(" ")
     if verb == "off":
-        return "" if await ctx.client.submit(SetLoop(False, agent=agent)) else "Loop mode is already off."
+        number = goal.strip()
+        ended = await end_schedules(ctx, "loop", number, repeats=True) if not agent else ""
+        stopped = not number and await ctx.client.submit(SetLoop(False, agent=agent))
+        return "" if stopped and not ended else ended or "Loop mode is already off."
+    if verb == "every":
+        every, _, text = goal.strip().partition(" ")
+        limit, text = _parse_loop_limit(text.strip())
+        if agent or not text:
+            raise make_usage_error("loop", "/loop every needs an interval and a prompt, and no agent.")
+        await ctx.client.submit(AddSchedule(text, every=every, mode=ctx.mode, limit=limit))
+        return await describe_schedules(ctx, repeats=True)
     if verb == "on":
         if not agent:
             ctx.expect_turn()
@@ -240,7 +254,44 @@ async def set_loop(ctx: CommandContext, rest: str) -> str:
     elif verb:
         raise make_argument_error("loop", verb)
     status = describe_loop_status(await ctx.client.get_loop_status(agent))
-    return f"{escape_hidden(agent)}: {status}" if agent else status
+    if agent:
+        return f"{escape_hidden(agent)}: {status}"
+    return " ".join(filter(None, (status, await describe_schedules(ctx, repeats=True))))
+
+
+async def describe_schedules(ctx: CommandContext, *, repeats: bool) -> str:
+    """Return the schedules of the session that repeat, or those that do not, in one line."""
+    found = [item for item in (await ctx.client.snapshot()).schedules if bool(item.schedule.every) == repeats]
+    return "; ".join(
+        escape_hidden(f"{item.id}. {item.describe()} (next {format_local(item.due)}, {item.limit - item.runs} to go)")
+        if repeats
+        else escape_hidden(f"{item.id}. {item.describe()}")
+        for item in found
+    )
+
+
+async def end_schedules(ctx: CommandContext, name: str, number: str, *, repeats: bool) -> str:
+    """End one schedule, or all that repeat, or all that do not. Return what to say; "" if there is none."""
+    known = [item.id for item in (await ctx.client.snapshot()).schedules if bool(item.schedule.every) == repeats]
+    if number and number not in known:
+        raise make_usage_error(name, f"There is no schedule {number!r}.")
+    for one in [number] if number else known:
+        await ctx.client.submit(RemoveSchedule(one))
+    return f"Ended {pluralize(1 if number else len(known), 'schedule')}." if known else ""
+
+
+async def set_time(ctx: CommandContext, rest: str) -> str:
+    """Send a prompt at a time, end such a schedule, or list them."""
+    words = rest.split()
+    if words[:1] == ["off"]:
+        return await end_schedules(ctx, "at", " ".join(words[1:]), repeats=False) or "Nothing is scheduled."
+    if words:
+        count = 2 if words[0] == "in" or (len(words) > 1 and re.fullmatch(r"\d+-\d+-\d+", words[0])) else 1
+        text = rest.split(None, count)[count:]
+        if not text:
+            raise make_usage_error("at", "/at needs a time and a prompt.")
+        await ctx.client.submit(AddSchedule(text[0], at=" ".join(words[:count]), mode=ctx.mode))
+    return await describe_schedules(ctx, repeats=False) or "Nothing is scheduled."
 
 
 async def compact(ctx: CommandContext, rest: str) -> str:
@@ -498,6 +549,7 @@ ACTIONS: dict[str, Action] = {
     "agents": lambda ctx, rest: end_agent(ctx.client, rest),
     "forget": forget_last_message,
     "loop": set_loop,
+    "at": set_time,
     "compact": compact,
     "role": set_role,
     "rename": rename_session,
