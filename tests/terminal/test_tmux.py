@@ -108,7 +108,7 @@ def test_a_session_in_three_folders(workspace: Path, home: Path, tmux: Tmux) -> 
         tmux.see("Read-only", "First done.")
         assert (lib / "a").read_text() == "two\n" and (lib / "src/a").exists() and not (docs / "a").exists()
         type_line("/add-dir ../extra")
-        tmux.see("extra has files", "Ignore them (default)")
+        tmux.see("Odin asks: Trust", "Ignore them (default)")
 
         def has_answered() -> bool:  # a question takes the keys once nothing was typed for a moment
             if "Enter Answer" in tmux.text:

@@ -92,7 +92,7 @@ def test_every_command_answers_and_none_reaches_the_model(workspace: Path, home:
             ("/switch mode plan", "plan> "),
             ("/switch mode edit", "edit> "),
             ("/switch it", "Unknown argument 'it'."),
-            ("/help loop", "/loop [@AGENT] [on [--limit N] [GOAL]|off]: Keep working"),
+            ("/help loop", "/loop [@AGENT] [on [GOAL]|every 10m TEXT|off]: Keep working"),
             ("/help all", "/exit, /quit: Exit Odin"),
             ("/help nothing", "Unknown command /nothing."),
             ("/keys", KEY_LINES[0]),

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from odin.core.path_names import contains
+from odin.core.path_names import contains, resolve_links
 from odin.core.profile import PROJECT, CommandLevel, ProcessProfile
 from odin.core.timing import DEFAULT_TIMING
 from odin.sandbox.backends import (
@@ -672,9 +672,9 @@ class Sandbox:
         layout = self._own_layouts.get(profile) or self._get_layout(_choose_use(profile))
         network = self._options.network or profile.grants.network
         denial = describe_denial(output, code, cwd, layout, network=network)
-        path = os.path.realpath(denial.removeprefix("writing "))
-        is_decided = any(contains(root.path, path) for root in self._session.roots if not root.is_writable)
-        return "" if is_decided else denial
+        decided = [root.path for root in self._session.roots if not root.is_writable]
+        path = resolve_links(denial.removeprefix("writing ")) if decided else None
+        return "" if path and any(contains(root, path) for root in decided) else denial
 
     def _note_use(self) -> None:
         with suppress(RuntimeError):  # without an event loop the caller ends them soon

@@ -34,7 +34,7 @@ class SpawnArgs(Args, frozen=True):
     command: str
     description: str = ""
     timeout: Annotated[float | None, Meta(description="Milliseconds, max 600000; none: until stopped")] = None
-    notify: Annotated[str, Meta(description="Also tell you about lines of output that contain this text")] = ""
+    notify: Annotated[str, Meta(description="Tell you about lines with this text")] = ""
 
 
 class SpawnTool(Tool[SpawnArgs]):
