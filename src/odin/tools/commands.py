@@ -33,12 +33,12 @@ _MANY_LINES = 1_000
 class SpawnArgs(Args, frozen=True):
     command: str
     description: str = ""
-    timeout: Annotated[float | None, Meta(description="Milliseconds, max 600000; none: until stopped")] = None
-    notify: Annotated[str, Meta(description="Tell you about lines with this text")] = ""
+    timeout: Annotated[float | None, Meta(description="Milliseconds; none: until stopped")] = None
+    notify: str = ""
 
 
 class SpawnTool(Tool[SpawnArgs]):
-    """Start a long job or a server in the background; you are told when it ends."""
+    """Run a command in the background; you are told when it ends, and of lines with `notify`."""
 
     name = "Spawn"
     kind = "execute"
