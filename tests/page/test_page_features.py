@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
+from odin.core.event import Warned
 from odin.core.op import Prompt
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, say
 from odin.testing.script import get_content_text
@@ -668,3 +669,29 @@ async def test_a_new_connection_changes_nothing_on_the_screen(open_visit: OpenVi
                 assert await visit.conversation.evaluate("node => node.scrollTop") == 200
                 await expect(visit.prompt).to_have_value("a draft")
                 visit.problems[:] = [one for one in visit.problems if "net::ERR" not in one]
+
+
+@pytest.mark.slow
+async def test_the_top_of_a_long_session_is_a_key_away(open_visit: OpenVisit, workspace: Path) -> None:
+    with ScriptedServer([say("The first answer.")]) as model:
+        async with serve_to_anybody(model, workspace) as served:
+            session = await served.create()
+            await served.attach(session).submit(Prompt("p1", "Begin."))
+            async with open_visit(f"http://127.0.0.1:{served.port}") as visit:
+                await use_token(visit, "bob:approve")
+                await visit.open(session)
+                await expect(visit.block("end")).to_have_count(1)
+                client: Any = (await served.sessions.get(session)).client
+                for number in range(900):
+                    client.session.deps.recorder.emit(Warned(f"Note {number}."))
+                    if number % 300 == 299:
+                        await visit.shows(f"Note {number}.")
+                await visit.page.reload()
+                await visit.shows("Note 899.")
+                await expect(visit.block("notice")).to_have_count(200)
+                await visit.conversation.focus()
+                await visit.page.keyboard.press("j")
+                await visit.page.keyboard.press("g")
+                await expect(visit.conversation.get_by_text("The first answer.")).to_be_in_viewport()
+                await visit.page.keyboard.press("G")
+                await expect(visit.conversation.get_by_text("Note 899.")).to_be_in_viewport()

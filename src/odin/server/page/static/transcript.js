@@ -54,6 +54,7 @@ export function Transcript({ session, controls, onEdit }) {
     at.isTop = true;
     while (session.first > 0 && await session.loadEarlier(undefined, 5000).catch(() => false)); // all of it
     view.current.scrollTop = 0;
+    if (session.first) at.isTop = 0;
   };
   const goTo = (node) => {
     follow(false);
@@ -76,6 +77,7 @@ export function Transcript({ session, controls, onEdit }) {
   }, [session]);
 
   const onScroll = () => {
+    if (at.isTop) return;
     const { scrollTop, scrollHeight, clientHeight } = view.current;
     // What changes its size scrolls, too; only who scrolls up leaves the end.
     follow(scrollHeight - scrollTop - clientHeight < 48 || (at.isStuck && scrollTop >= at.last));
