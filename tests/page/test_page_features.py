@@ -695,3 +695,29 @@ async def test_the_top_of_a_long_session_is_a_key_away(open_visit: OpenVisit, wo
                 await expect(visit.conversation.get_by_text("The first answer.")).to_be_in_viewport()
                 await visit.page.keyboard.press("G")
                 await expect(visit.conversation.get_by_text("Note 899.")).to_be_in_viewport()
+
+
+_RECORD_NOTIFICATIONS = """() => {
+    globalThis.told = [];
+    globalThis.Notification = class {
+        static permission = 'default';
+        static async requestPermission() { return this.permission = 'granted'; }
+        constructor(title, { body }) { told.push(`${title}: ${body}`); }
+        close() {}
+    };
+}"""
+
+
+async def test_a_page_in_the_background_notifies(open_stage: OpenStage) -> None:
+    script = [call("WriteFile", {"file_path": "new.txt", "content": "x"}), say("Done.")]
+    async with open_stage(script) as stage:
+        visit = stage.visit
+        await visit.page.evaluate(_RECORD_NOTIFICATIONS)
+        await visit.command("/theme", "Settings")
+        await visit.page.get_by_role("checkbox", name="Notify me").check()
+        await visit.page.keyboard.press("Escape")
+        await visit.page.evaluate("() => Object.defineProperty(document, 'hidden', { value: true })")
+        await stage.served.submit("approve", stage.session, Prompt("p1", "Write it.", "edit_mode"))
+        await stage.served.wait_until(stage.session, idle=False)
+        await until(lambda: visit.page.evaluate("() => told.length === 1"))
+        assert await visit.page.evaluate("() => told") == ["Odin needs you: Create file new.txt"]
