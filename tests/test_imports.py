@@ -43,10 +43,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sandbox.process", "sandbox.runner", "server.access", "server.guard", "server.http", "server.local",
         "server.pairing_codes", "ui",
     },
+    "fleet": {
+        "core", "config", "app", "host", "policy.modes", "sandbox.runner", "server.local", "session", "ui",
+    },
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
         "acp", "core", "config", "providers", "models", "policy", "hooks", "sandbox", "session", "tools", "engine",
-        "checkpoints", "app", "host", "gateway", "mcp", "remote", "replay", "server", "ui", "version",
+        "checkpoints", "app", "host", "fleet", "gateway", "mcp", "remote", "replay", "server", "ui", "version",
         "context.markdown_folder",
     },
     "api": {"core", "config", "app", "host", "ui", "policy.modes"},
@@ -59,7 +62,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 """What each package may import besides itself. `policy.modes` allows that module only."""
 
 LAZY_PACKAGES = {
-    "models", "mcp", "app", "host", "server", "gateway", "acp", "replay", "commands", "api", "entry", "__init__",
+    "models", "mcp", "app", "host", "server", "gateway", "acp", "fleet", "replay", "commands", "api", "entry",
+    "__init__",
 }  # fmt: skip
 """Packages that may import others inside functions to keep start-up fast. The rest import only their own parts late."""
 

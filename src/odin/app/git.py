@@ -21,12 +21,13 @@ from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
 from odin.core.path_names import contains
 from odin.core.private_folders import open_scratch
-from odin.core.profile import ProcessProfile
+from odin.core.profile import ProcessProfile, ProfileName
 from odin.core.text import to_valid_unicode
 from odin.sandbox.protected_files import locate_git_folders
 from odin.sandbox.runner import ProcessRunner, SandboxUnavailable
 
 _TIMEOUT_S = 120.0
+_CLONE_S = 1800.0
 _MAX_BYTES = 256_000_000
 
 _IDENTITY = {
@@ -70,8 +71,9 @@ def find_repository(folder: str) -> GitPlace | None:
 class Git:
     """Runs git with the runner of a session, and keeps files for it below the state folder."""
 
-    def __init__(self, runner: ProcessRunner, state_dir: Path) -> None:
+    def __init__(self, runner: ProcessRunner, state_dir: Path, *, unsandboxed: bool = False) -> None:
         self._runner = runner
+        self._unsandboxed = unsandboxed
         self._scratch = state_dir / SCRATCH_FOLDER / f"git-{os.getpid()}-{id(self):x}"
         weakref.finalize(self, _remove_empty, self._scratch)  # sandboxes that are kept for later have it mounted
 
@@ -99,6 +101,28 @@ class Git:
         argv = ["git", "--no-pager", *args]
         writes = (*writes, f"{place.common}/lfs")  # the filter of Git LFS stores files there
         return await self._run(argv, cwd or str(place.folder), writes, visible, {**own, **(env or {})}, max_bytes)
+
+    async def clone(self, words: Sequence[str], source: str, target: Path, *, remote: bool) -> None:
+        """Clone a repository into a new folder. With `remote`, git uses the network and the user's credentials.
+
+        Nothing asks for a password. Raise OdinError if it fails.
+        """
+        argv = ["git", "clone", "--quiet", *words, "--", source, str(target)]
+        name: ProfileName = "git-remote" if remote else "git"
+        folder = str(target.parent)
+        env = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
+        visible = (source,) if source.startswith("/") else ()
+        done = await self._run(argv, folder, (folder,), visible, env, 10_000, name=name, timeout=_CLONE_S)
+        if done.code:
+            message = done.errors.strip().removeprefix("fatal: ").replace("\n", " ")[:500]
+            raise OdinError(f"Cannot clone {source}: {message or done.code}.")
+
+    async def make_repository(self, target: Path) -> None:
+        """Make an empty repository in a new folder."""
+        argv = ["git", "init", "--quiet", "--initial-branch=main", str(target)]
+        done = await self._run(argv, str(target.parent), (str(target.parent),), (), {}, 10_000)
+        if done.code:
+            raise OdinError(f"Cannot make a repository: {done.errors.strip()}.")
 
     async def copy_file(self, source: Path, target: Path) -> None:
         """Copy an index, if there is one, with its times, which tell git what to read again."""
@@ -128,14 +152,18 @@ class Git:
         visible: Sequence[str],
         env: Mapping[str, str],
         max_bytes: int,
+        *,
+        name: ProfileName = "git",
+        timeout: float = _TIMEOUT_S,
     ) -> GitOutput:
         # calls share one folder for their files, so that they have the same profile and can share a sandbox
         own = os.path.realpath(self._scratch)
         scope = dict.fromkeys(own if contains(own, path) else path for path in writes)
-        profile = ProcessProfile("git", scope=tuple(scope), visible=(cwd, *visible))
+        name = "none" if self._unsandboxed else name
+        profile = ProcessProfile(name, scope=tuple(scope), visible=(cwd, *visible))
         try:
             done = await self._runner.capture(
-                argv, cwd=cwd, timeout=_TIMEOUT_S, stop_after=max_bytes, profile=profile, env=env
+                argv, cwd=cwd, timeout=timeout, stop_after=max_bytes, profile=profile, env=env
             )
         except SandboxUnavailable as error:
             raise OdinError(
@@ -148,7 +176,7 @@ class Git:
         except OSError as error:
             raise OdinError(f"Cannot run git: {error.strerror or error}.") from error
         if done.timed_out:
-            raise OdinError(f"`{argv[0]}` took longer than {_TIMEOUT_S:g} s.")
+            raise OdinError(f"`{argv[0]}` took longer than {timeout:g} s.")
         return GitOutput(done.code, done.data[:max_bytes], done.errors, done.stopped)
 
 

@@ -175,7 +175,7 @@ async def _is_successful(command: str, folder: Path, runner: ProcessRunner) -> b
     return done.code == 0 and not done.timed_out
 
 
-class TaskResult(Struct, frozen=True):
+class EvalResult(Struct, frozen=True):
     name: str
     kind: str
     language: str
@@ -199,7 +199,7 @@ def run_eval(argv: list[str]) -> int:
             for task in tasks
         ]
         return write_output("".join(f"{row}\n" for row in rows))
-    results: list[TaskResult] = []
+    results: list[EvalResult] = []
     for task in tasks:
         result = asyncio.run(_run_task(task, args))
         results.append(result)
@@ -236,7 +236,7 @@ def _choose_tasks(tasks: Sequence[EvalTask], args: argparse.Namespace) -> list[E
     return chosen
 
 
-async def _run_task(task: EvalTask, args: argparse.Namespace) -> TaskResult:
+async def _run_task(task: EvalTask, args: argparse.Namespace) -> EvalResult:
     """Run one task in a new folder and check what is there afterwards."""
     import tempfile
 
@@ -266,7 +266,7 @@ async def _run_task(task: EvalTask, args: argparse.Namespace) -> TaskResult:
         finally:
             await runner.close()
     total = sum(usages, Usage())
-    return TaskResult(
+    return EvalResult(
         task.name,
         task.kind,
         task.language,
@@ -305,7 +305,7 @@ async def _ask(options: Options, prompt: str) -> tuple[str, str, list[Usage]]:
     return "aborted", "", usages
 
 
-def _format_result(result: TaskResult) -> str:
+def _format_result(result: EvalResult) -> str:
     tokens = f"{result.tokens_in:>6,} in {result.tokens_out:>5,} out"
     name = f"{result.name} *" if result.held_out else result.name
     end = "" if result.solved else f"  {result.fault} ({result.ending})"
@@ -315,7 +315,7 @@ def _format_result(result: TaskResult) -> str:
     )
 
 
-def _format_summary(results: Sequence[TaskResult]) -> str:
+def _format_summary(results: Sequence[EvalResult]) -> str:
     lines = [""]
     for title, half in (("tuning", False), ("* held out", True)):
         chosen = [result for result in results if result.held_out == half]
@@ -329,7 +329,7 @@ def _format_summary(results: Sequence[TaskResult]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _summarize(title: str, results: Sequence[TaskResult]) -> str:
+def _summarize(title: str, results: Sequence[EvalResult]) -> str:
     solved = sum(result.solved for result in results)
     requests = statistics.median(result.requests for result in results)
     seconds = statistics.median(result.seconds for result in results)

@@ -620,7 +620,8 @@ class Options(Struct, frozen=True, kw_only=True):
     `agent_definitions` is the JSON of `--agents`. `mcp_config` are files or JSON objects with MCP servers; with
     `strict_mcp_config` there are no others. `plugin_dirs` are folders of plugins for this run. `commands_ask` is when
     the caller is asked about commands; callers that answer by a program are asked before, unless they say otherwise.
-    `add_dirs` are folders besides the project: `PATH`, or `PATH:ro` if it is read-only.
+    `add_dirs` are folders besides the project: `PATH`, or `PATH:ro` if it is read-only. `settings` are more keys of the
+    configuration, by their Python names, which a program that opens sessions decides.
     """
 
     cwd: str = ""
@@ -662,12 +663,14 @@ class Options(Struct, frozen=True, kw_only=True):
     mcp_config: tuple[str, ...] = ()
     strict_mcp_config: bool = False
     output_schema: dict[str, Any] | None = None
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
     timing: Timing = DEFAULT_TIMING
 
     def to_flags(self) -> dict[str, Any]:
         """Return the configuration keys these options set, for `load`."""
         given = {name: getattr(self, name) for name in _FLAG_NAMES}
-        return {name: value for name, value in given.items() if value is not None and value not in ("", ())}
+        chosen = {name: value for name, value in given.items() if value is not None and value not in ("", ())}
+        return {**self.settings, **chosen}
 
 
 _FLAG_NAMES = tuple(name for name in Options.__struct_fields__ if name in ConfigKeys.__struct_fields__)

@@ -1,0 +1,131 @@
+"""The checkout of one task, and what is taken from it in the end.
+
+Each repository is cloned once per run and machine. A task gets a clone that borrows the objects of that one and has
+its own branches, settings and hooks, so that nothing in it can change another task's.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from odin.app.git import Git, find_repository
+from odin.config.files import lock_file
+from odin.core.errors import OdinError
+from odin.core.private_folders import make_private_folder
+from odin.fleet.task import FleetTask, is_local
+
+_PATIENCE_S = 3600.0
+_START = "odin-start"
+"""The tag of the commit that a task starts from."""
+
+_TITLE_CHARS = 72
+
+
+class Checkout:
+    """The checkout of a task below the folder of its run."""
+
+    def __init__(self, folder: Path, task: FleetTask, git: Git) -> None:
+        self.path = folder / "work" / task.id
+        self.branch = f"odin/{task.id}"
+        self._ready = folder / "work" / f".{task.id}.ready"
+        self._repositories = folder / "repositories"
+        self._task = task
+        self._git = git
+
+    async def prepare(self) -> None:
+        """Make the checkout, unless an earlier attempt did. Raise OdinError if that is not possible."""
+        if self._ready.exists():
+            return
+        await self.remove()
+        make_private_folder(self.path.parent)
+        if self._task.repository:
+            source = await self._clone_once()
+            await self._git.clone(("--shared", "--no-checkout"), str(source), self.path, remote=False)
+            await self._run("checkout", "--quiet", "--no-track", "-B", self.branch, await self._find_commit())
+        else:
+            await self._git.make_repository(self.path)
+            await self._run("commit", "--quiet", "--allow-empty", "-m", "Start")
+            await self._run("checkout", "--quiet", "-b", self.branch)
+        await self._run("tag", _START)
+        self._ready.touch()
+
+    async def remove(self) -> None:
+        import shutil
+
+        self._ready.unlink(missing_ok=True)
+        await asyncio.to_thread(shutil.rmtree, self.path, ignore_errors=True)
+
+    async def _find_commit(self) -> str:
+        revision = self._task.revision or "HEAD"
+        for name in revision, f"origin/{revision}":
+            if found := await self._run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", fails=True):
+                return found.decode().strip()
+        raise OdinError(f"{self._task.repository} has no revision {revision}.", "Name a commit, a tag or a branch.")
+
+    async def _clone_once(self) -> Path:
+        """Return the clone that all tasks of the repository share. The others wait for the one that makes it."""
+        import hashlib
+        import shutil
+
+        source = self._task.repository
+        if is_local(source) and not Path(source).exists():
+            raise OdinError(f"There is no repository {source}.")
+        target = self._repositories / f"{hashlib.sha256(source.encode()).hexdigest()[:16]}.git"
+        async with _hold_lock(target):
+            if not target.exists():
+                fresh = target.with_suffix(".new")
+                await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
+                words = ("--mirror", "--no-hardlinks", "--config", "gc.auto=0")
+                await self._git.clone(words, source, fresh, remote=not is_local(source))
+                fresh.rename(target)
+        return target
+
+    # --- results ---
+
+    async def collect_patch(self) -> bytes:
+        """Return what has changed since the start, commits included, as a patch that `git apply` takes."""
+        await self._run("add", "--all")
+        return await self._run("diff", "--cached", "--binary", "--no-ext-diff", "--no-textconv", _START)
+
+    async def collect_branch(self) -> bytes:
+        """Commit what is not committed, and return the commits since the start as a bundle; b"" if there are none."""
+        await self._run("add", "--all")
+        title = self._task.prompt.strip().splitlines()[0][:_TITLE_CHARS]
+        await self._run("commit", "--quiet", "--no-verify", "-m", title, fails=True)
+        commits = await self._run("rev-list", "--count", f"{_START}..HEAD")
+        if not int(commits):
+            return b""
+        await self._run("update-ref", f"refs/heads/{self.branch}", "HEAD")
+        return await self._run("bundle", "create", "--quiet", "-", f"{_START}..{self.branch}")
+
+    def read_files(self, patterns: Sequence[str]) -> dict[str, bytes]:
+        """Return the files that match, by their names. Links are left out: they could lead anywhere."""
+        real = Path(os.path.realpath(self.path))
+        found = (path.relative_to(self.path) for pattern in patterns for path in sorted(self.path.glob(pattern)))
+        own = [name for name in found if (real / name).is_file() and Path(os.path.realpath(real / name)) == real / name]
+        return {str(name): (real / name).read_bytes() for name in own}
+
+    async def _run(self, *words: str, fails: bool = False) -> bytes:
+        """Return what git prints; b"" if it fails and may."""
+        place = find_repository(str(self.path))
+        if place is None or place.folder != Path(os.path.realpath(self.path)):
+            raise OdinError(f"{self.path} is no repository any more.")
+        visible = (str(self._repositories),)
+        settings = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "gc.auto=0")
+        done = await self._git.run(place, (*settings, *words), writes=(str(self.path),), visible=visible)
+        if done.code and not fails:
+            message = done.errors.strip().removeprefix("fatal: ").replace("\n", " ")[:500]
+            raise OdinError(f"git {words[0]} failed: {message or done.code}.")
+        return b"" if done.code else done.data
+
+
+@asynccontextmanager
+async def _hold_lock(path: Path) -> AsyncGenerator[None]:
+    lock = lock_file(path, _PATIENCE_S)
+    await asyncio.to_thread(lock.__enter__)
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)

@@ -1,0 +1,87 @@
+"""Where results go: a folder, or with `odin-code[fleet]` any store that fsspec knows, such as `s3://bucket/folder`."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from odin.config.files import write_atomically
+from odin.core.errors import OdinError, UsageError
+from odin.core.private_folders import make_private_folder
+
+
+class ResultStore(Protocol):
+    """Files by name, such as `TASK/patch.diff`. All methods block."""
+
+    def check(self) -> None:
+        """Raise OdinError if nothing can be written."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None: ...
+
+    def read(self, name: str) -> bytes:
+        """Return a file. Raise FileNotFoundError."""
+        ...
+
+    def locate(self, name: str) -> str:
+        """Return where a user finds a file."""
+        ...
+
+
+def open_store(url: str) -> ResultStore:
+    if "://" not in url or url.startswith("file://"):
+        return FolderStore(Path(url.removeprefix("file://")))
+    try:
+        import fsspec  # pyright: ignore[reportMissingTypeStubs]
+    except ImportError:
+        raise UsageError(
+            f"The store {url} needs fsspec.", "Install it: uv tool install 'odin-code[fleet]', or use a folder."
+        ) from None
+    try:
+        return RemoteStore(url.rstrip("/"), fsspec)
+    except (ValueError, ImportError) as error:
+        raise UsageError(f"The store {url} cannot be used: {error}.") from error
+
+
+class FolderStore:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def check(self) -> None:
+        self.write(".writable", b"")
+        self._folder.joinpath(".writable").unlink()
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self._folder / name
+        make_private_folder(path.parent)
+        try:
+            write_atomically(path, data)
+        except OSError as error:
+            raise OdinError(f"Cannot write {path}: {error.strerror}.", "Choose another --store.") from error
+
+    def read(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
+
+    def locate(self, name: str) -> str:
+        return str(self._folder / name)
+
+
+class RemoteStore:
+    def __init__(self, url: str, fsspec: Any) -> None:
+        self._url = url
+        self._files, self._root = fsspec.core.url_to_fs(url)
+
+    def check(self) -> None:
+        self.write(".writable", b"")
+
+    def write(self, name: str, data: bytes) -> None:
+        path = f"{self._root}/{name}"
+        try:
+            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._files.pipe_file(path, data)
+        except Exception as error:  # every kind of store has errors of its own
+            raise OdinError(f"Cannot write {self.locate(name)}: {error}.", "Choose another --store.") from error
+
+    def read(self, name: str) -> bytes:
+        return self._files.cat_file(f"{self._root}/{name}")
+
+    def locate(self, name: str) -> str:
+        return f"{self._url}/{name}"

@@ -1,0 +1,179 @@
+"""The tasks of a fleet run, and the files that they are read from.
+
+`tasks.jsonl` has one task per line, a folder one task per `*.json` or `*.toml` file. Every fault is reported before
+anything starts. Lines in the shape of SWE-bench (`instance_id`, `repo`, `base_commit`, `problem_statement`) are
+understood, too.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from odin.core.errors import UsageError
+from odin.policy.modes import parse_mode
+
+Output = Literal["patch", "branch", "files", "session"]
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_MAX_FILE_BYTES = 200_000_000
+_MAX_SHOWN = 20
+
+Limit = Annotated[float, Meta(ge=0)]
+
+
+class TaskLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of one task. `calls` are requests to the model; 0 is no limit."""
+
+    minutes: Annotated[float, Meta(gt=0)] = 60.0
+    calls: Annotated[int, Meta(ge=0)] = 0
+    usd: Limit = 0.0
+
+
+class FleetTask(Struct, frozen=True, forbid_unknown_fields=True):
+    """One task: a prompt for one repository at one revision.
+
+    `repository` is a folder, a git bundle or a URL; without one the task starts in an empty folder. `checks` are
+    commands that must succeed in the end; the agent is not told about them. `files` are patterns of the files to
+    return. `network`: commands may use it. `trust`: the project's hooks, servers and settings count. `secrets` are
+    variables of the worker's environment that commands may see.
+    """
+
+    id: str
+    prompt: str
+    repository: str = ""
+    revision: str = ""
+    mode: str = "edit"
+    model: str = ""
+    pool: str = ""
+    role: str = ""
+    limits: TaskLimits = TaskLimits()
+    checks: tuple[str, ...] = ()
+    outputs: tuple[Output, ...] = ("patch", "session")
+    files: tuple[str, ...] = ()
+    network: bool = False
+    trust: bool = False
+    secrets: tuple[str, ...] = ()
+
+
+class _BenchmarkTask(Struct, frozen=True):
+    """A line of SWE-bench. It may have more fields."""
+
+    instance_id: str
+    repo: str
+    base_commit: str
+    problem_statement: str
+
+
+def read_tasks(source: Path, home: Path, repositories: str = "") -> tuple[FleetTask, ...]:
+    """Return the tasks of a file or folder. Raise UsageError that names every faulty line.
+
+    `repositories` is the folder of the clones that SWE-bench lines name, as OWNER__NAME; without it they are URLs of
+    GitHub. Relative folders are relative to the file; `home` is what ~ means.
+    """
+    faults: list[str] = []
+    tasks: list[FleetTask] = []
+    seen: dict[str, str] = {}
+    folder = source if source.is_dir() else source.parent
+    for place, text in _read_entries(source):
+        try:
+            task = _parse(place, text, repositories)
+            _check(task)
+        except ValueError as error:
+            faults.append(f"{place}: {str(error)[:300]}")
+            continue
+        if task.id in seen:
+            faults.append(f"{place}: the id {task.id} is that of {seen[task.id]}")
+        seen[task.id] = place
+        tasks.append(_resolve(task, folder, home))
+    if faults:
+        more = f"\n… and {len(faults) - _MAX_SHOWN} more" if len(faults) > _MAX_SHOWN else ""
+        listed = "\n".join(faults[:_MAX_SHOWN])
+        raise UsageError(f"{source} has faults, so nothing was started:\n{listed}{more}")
+    if not tasks:
+        raise UsageError(f"{source} has no tasks.", "Give a .jsonl file, or a folder with .json or .toml files.")
+    return tuple(tasks)
+
+
+def _read_entries(source: Path) -> Iterator[tuple[str, str]]:
+    """Yield the place of each entry and its JSON."""
+    if source.is_dir():
+        for path in sorted((*source.glob("*.json"), *source.glob("*.toml"))):
+            text = _read_text(path)
+            if path.suffix == ".toml":
+                try:
+                    text = msgspec.json.encode(tomllib.loads(text)).decode()
+                except (tomllib.TOMLDecodeError, TypeError) as error:
+                    text = f"\0{error}"
+            yield path.name, text
+        return
+    for number, line in enumerate(_read_text(source).splitlines(), 1):
+        if line.strip():
+            yield f"line {number}", line
+
+
+def _read_text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise UsageError(f"{path} is larger than {_MAX_FILE_BYTES // 1_000_000} MB.")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"Cannot read {path}: {error.strerror}.", "Name a file or folder with tasks.") from error
+    except UnicodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text: {error}.") from error
+
+
+def _parse(place: str, text: str, repositories: str) -> FleetTask:
+    if text.startswith("\0"):
+        raise ValueError(text[1:])
+    found: Any = msgspec.json.decode(text)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - it is reported as the others are
+    if "instance_id" in found:
+        line = msgspec.convert(found, _BenchmarkTask)
+        owner_name = line.repo.replace("/", "__")
+        repository = f"{repositories}/{owner_name}" if repositories else f"https://github.com/{line.repo}"
+        return FleetTask(line.instance_id, line.problem_statement, repository, line.base_commit)
+    name = Path(place).stem if not place.startswith("line ") else f"task-{place.removeprefix('line ')}"
+    return msgspec.convert({"id": name, **found}, FleetTask)
+
+
+def _check(task: FleetTask) -> None:
+    if not _ID.fullmatch(task.id):
+        raise ValueError(f"the id {task.id!r} has other characters than letters, digits, '.', '_' and '-'")
+    if not task.prompt.strip():
+        raise ValueError("the prompt is empty")
+    if task.repository.startswith("-") or task.revision.startswith("-"):
+        raise ValueError("a repository or revision cannot start with '-'")
+    if task.model and task.pool:
+        raise ValueError("model and pool exclude each other")
+    if "files" in task.outputs and not task.files:
+        raise ValueError("the output files needs patterns in `files`")
+    if bad := next((pattern for pattern in task.files if pattern.startswith("/") or ".." in pattern.split("/")), ""):
+        raise ValueError(f"the pattern {bad!r} leads out of the checkout")
+    try:
+        parse_mode(task.mode)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def is_local(repository: str) -> bool:
+    """False for a URL and for HOST:PATH."""
+    return not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://|[^/]+@?[^/]*:", repository)
+
+
+def _resolve(task: FleetTask, folder: Path, home: Path) -> FleetTask:
+    if not task.repository or not is_local(task.repository):
+        return task
+    path = Path(re.sub("^~(?=/|$)", lambda _: str(home), task.repository))
+    return msgspec.structs.replace(task, repository=str(path if path.is_absolute() else folder.resolve() / path))
+
+
+def find_missing(tasks: Iterable[FleetTask]) -> Sequence[str]:
+    """Return a sentence for every local repository that does not exist."""
+    paths = {task.repository: task.id for task in reversed([*tasks]) if task.repository and is_local(task.repository)}
+    return [f"{task}: there is no repository {path}" for path, task in paths.items() if not Path(path).exists()]
