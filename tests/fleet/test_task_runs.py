@@ -161,7 +161,7 @@ async def test_limits_end_a_task(home: Path) -> None:
     }
 
 
-ISOLATION = {
+ISOLATION: dict[str, tuple[str, dict[str, Any], str]] = {
     "outside": ("python3 -c \"open(chr(47) + 'OUT', 'w')\"", {}, "Read-only file system"),
     "other": ("cd ..; echo x > named/x", {}, "outside the project"),
     "network": ("curl -sS URL/v1/models", {}, "Couldn't connect"),
