@@ -157,14 +157,13 @@ class _BoardView:
         items = [*self._store.list_items(failed, _MAX_ROWS), *self._store.list_items(open, _MAX_ROWS)]
         rows = [self._make_item(item, is_open=at >= min(counts[1], _MAX_ROWS)) for at, item in enumerate(items)]
         facts = f"{counts[0]:,} waiting, {counts[1]:,} failed." if any(counts) else "Nothing waits, nothing has failed."
-        columns = ("Chat", "State", "Since", "Text", "Next try" if open == "outbox" else "Attempts", "Why")
+        columns = ("Chat", "State", "Since", "Text", "Attempts", "Why")
         return _make_section(heading, facts, columns, rows, sum(counts) - len(rows))
 
     def _make_item(self, item: QueueItem, *, is_open: bool) -> BoardRow:
-        tries = pluralize(item.attempts, "attempt") if item.attempts else ""
-        if item.due and item.state == "waiting":
-            wait = format_seconds(item.due - self._now)
-            tries = f"in {wait}, after {tries}" if item.due > self._now and tries else "now"
+        tries = str(item.attempts) if item.attempts else ""
+        if item.due > self._now:
+            tries += f", next in {format_seconds(item.due - self._now)}"
         text = f"{item.sender}: {item.text}" if item.sender else item.text
         actions = (
             ()
@@ -213,7 +212,7 @@ class _BoardView:
         most = max((usd for _, usd in days), default=0.0)
         rows = [_make_row(day, day, BoardCell(format_usd(usd), progress=usd / most)) for day, usd in days if most]
         facts = f"Today {format_usd(dict(days).get(today, 0.0))}."
-        return _make_section("Cost", facts, ("Day", "All chats"), rows)
+        return _make_section("Cost", facts, ("Day", "Cost"), rows)
 
 
 def _make_row(key: str, *cells: BoardCell | str, actions: tuple[BoardAction, ...] = ()) -> BoardRow:

@@ -1,6 +1,6 @@
 // Slash commands that the page answers itself, the keys of a session, and what is chosen from a list.
 
-import { count, html, join, load, nextMode, randomId, save, useState } from './base.js';
+import { boardLink, count, html, join, load, nextMode, randomId, save, useState } from './base.js';
 import { get, post, submit } from './connection.js';
 import { confirm, Dialog, openDialog, pick, pickAction, toast, toastError } from './dialogs.js';
 import { copy, remove, rename } from './sessions.js';
@@ -33,6 +33,7 @@ const NATIVE = {
   export: bare((screen) => screen.export()),
   copy: copyAnswer,
   theme: (screen, rest) => (rest in THEMES ? setTheme(rest) : screen.openSettings()),
+  boards: showBoards,
   menu: showMenu,
   model: bare(showModels), models: bare(showModels),
   effort: bare((screen) => choose(screen, 'effort', 'Reasoning effort', screen.state.effort || 'default', (effort) => ({ type: 'SetEffort', effort: effort === 'default' ? '' : effort, agent: screen.session.agent }))),
@@ -130,10 +131,16 @@ function showMenu(screen) {
       ['Rename', () => rename(summary)], ['Continue in a copy', () => copy(summary)]),
     ['Export', screen.export],
     ...may('approve', ['Delete', () => remove(summary, goHome)]),
+    ...may('approve', row('Boards', '/boards')),
     row('Status', '/status'),
     row('Keys and commands', '/help', '?'),
     ['Settings', screen.openSettings],
   ]);
+}
+
+async function showBoards() {
+  const name = await pick('Boards', () => get('boards').then((boards) => boards.map((one) => ({ label: one.title, value: one.name }))), { isFiltered: false, empty: 'No boards. The gateway has one when it has run.' });
+  if (name) location.hash = boardLink(name);
 }
 
 async function showModels(screen) {

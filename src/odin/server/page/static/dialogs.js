@@ -96,7 +96,8 @@ export const confirm = (title, text, verb) => openDialog(Question, { title, text
 export const askText = (title, label, value = '', verb = 'Save') => openDialog(Question, { title, label, value, verb });
 
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
-export const Waiting = ({ error }) => (error ? html`<p class="empty bad" role="alert">${describe(error)}</p>` : html`<p class="empty" role="status">Loading…</p>`);
+// What stands in the place of a value until it is there, and above one that could not be read again.
+export const Waiting = ({ error, value }) => (error ? html`<p class="empty bad" role="alert">${describe(error)}</p>` : value === undefined && html`<p class="empty" role="status">Loading…</p>`);
 
 // A list with a filter. Items are {label, detail, hint, value, isCurrent}, or a function that loads them.
 function Picker({ title, items: given, close, placeholder = 'Type to filter', own, empty = 'Nothing here.', isFiltered = true }) {

@@ -12,12 +12,8 @@ const TABS = { '/usage': USAGE, '/stats': USAGE };
 // What a slash command says. `actions` are [label, line]; what `isLive` is read again and again.
 export function Report({ screen, line, title = /^\/\w+$/.test(line) ? line[1].toUpperCase() + line.slice(2) : line, said, actions = [], isLive, close }) {
   const [shown, setShown] = useState(line);
-  const [text, error, again] = useLoaded(async () => (said && shown === line ? said : (await runOnServer(screen, shown)).text.trim()), [shown]);
+  const [text, error, again] = useLoaded(async () => (said && shown === line ? said : (await runOnServer(screen, shown)).text.trim()), [shown], isLive && 1000);
   const output = useRef(null);
-  useEffect(() => {
-    const timer = isLive && setInterval(again, 1000);
-    return () => clearInterval(timer);
-  }, []);
   useEffect(() => {
     const node = isLive && output.current?.parentElement;
     if (node && node.scrollHeight - node.scrollTop - node.clientHeight < 200) node.scrollTop = node.scrollHeight;

@@ -1,7 +1,7 @@
 // The list of sessions: filter and search, a preview, and what can be done with one.
 
-import { age, clip, html, join, linkTo, modelName, oneLine, plural, useEffect, useLoaded, useMedia, usd, useState, when } from './base.js';
-import { ask, describe, get, post } from './connection.js';
+import { age, boardLink, clip, html, join, linkTo, modelName, oneLine, plural, useEffect, useLoaded, useMedia, usd, useState, when } from './base.js';
+import { ask, get, post } from './connection.js';
 import { askText, confirm, Empty, pick, pickAction, toast, toastError, Waiting } from './dialogs.js';
 
 const nameOf = (session) => oneLine(session.title || session.first || session.original || 'New session', 200);
@@ -9,17 +9,14 @@ const folderName = (cwd) => cwd.split('/').filter(Boolean).pop() ?? cwd;
 const open = (id) => { location.hash = linkTo(id); };
 
 export function SessionList({ app }) {
-  const [sessions, error, reload] = useLoaded(() => get('sessions'), []);
+  const [sessions, error, reload] = useLoaded(() => get('sessions'), [], 20_000);
   const [words, setWords] = useState('');
   const [found, setFound] = useState(null);
   const [chosen, setChosen] = useState('');
   const [isAll, setAll] = useState(false);
   const isWide = useMedia('(min-width: 900px)');
-  useEffect(() => {
-    document.title = 'Odin Code';
-    const timer = setInterval(() => document.hidden || reload(), 20_000);
-    return () => clearInterval(timer);
-  }, []);
+  const [boards = []] = useLoaded(async () => (app.can('approve') ? get('boards') : []), [app]);
+  document.title = 'Odin Code';
 
   const all = sessions ?? [];
   const listed = all.filter((one) => isAll || !one.headless).sort((a, b) => b.modified - a.modified);
@@ -69,7 +66,8 @@ export function SessionList({ app }) {
     <main class="sessions" onKeyDown=${onKeyDown}>
       <div class="column">
         <input type="search" class="filter" aria-label="Search sessions" placeholder="Search titles and texts" value=${words} onInput=${(event) => setWords(event.target.value)} />
-        ${!sessions ? html`<${Waiting} error=${error} />` : error ? html`<p class="remark warn" role="status">${describe(error)}</p>` : null}
+        ${boards.length > 0 && html`<nav class="pairs" aria-label="Boards">${boards.map(({ name, title }) => html`<a key=${name} class="button" href=${boardLink(name)}>${title}</a>`)}</nav>`}
+        <${Waiting} error=${error} value=${sessions} />
         <ul class="rows-list" aria-label="Sessions">${shown.map((one) => row(one))}</ul>
         ${others.length > 0 && html`<h3>In the conversations</h3>
           <ul class="rows-list" aria-label="Found in conversations">${others.map(({ session, where, snippet }) => row(session, `${where}: ${snippet}`))}</ul>`}
