@@ -50,6 +50,16 @@ export function useLoaded(load, deps, every) {
   return [...found, again];
 }
 
+// The listener of a field that sets what is typed.
+export const typed = (set) => ({ target }) => set(target.value);
+
+// Does what a key or a button is for, and nothing else.
+export function take(event, action) {
+  event.preventDefault();
+  event.stopPropagation();
+  action();
+}
+
 // As a ref, focuses a field when it appears.
 export function focusOnce(node) {
   if (node && !node.dataset.seen) {

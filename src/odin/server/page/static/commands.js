@@ -6,12 +6,7 @@ import { confirm, Dialog, openDialog, pick, pickAction, toast, toastError } from
 import { copy, remove, rename } from './sessions.js';
 
 // The sheets are loaded when the first is opened.
-const report = (name) => async (screen, rest) => {
-  const found = await import('./reports.js');
-  return name in SHEETS ? openDialog(found[name], { screen, ...SHEETS[name](rest) }) : found[name](screen, rest);
-};
-const SHEETS = { Report: (line) => ({ line }), Changes: (path) => ({ path }), Help: () => ({}) };
-const showReport = (line) => (screen) => report('Report')(screen, line);
+const report = (name) => async (...given) => (await import('./reports.js'))[name](...given);
 const goHome = () => { location.hash = '#/'; };
 // With arguments, the server runs the command.
 const bare = (run) => (screen, rest) => (rest ? false : run(screen));
@@ -20,10 +15,8 @@ const NATIVE = {
   resume: goHome, sessions: goHome, exit: goHome, quit: goHome,
   new: (screen) => open(screen, 'new'),
   fork: (screen, turn) => open(screen, 'fork', turn ? { turn } : {}),
-  diff: report('Changes'),
-  help: report('Help'), keys: report('Help'),
-  context: showReport('/context'), usage: showReport('/usage'), status: showReport('/status'), diagnostics: showReport('/diagnostics'),
-  stats: bare(showReport('/stats')),
+  diff: report('showChanges'),
+  help: report('showHelp'), keys: report('showHelp'),
   errors: report('showErrors'),
   ps: report('showProcesses'),
   agents: bare(report('showAgents')),
@@ -76,7 +69,7 @@ async function follow(screen, answer, line) {
   if (answer.draft && !to) screen.composer.current?.setText(answer.draft);
   const said = answer.text.trim();
   if (said.length < 160 && !said.includes('\n')) toast(said);
-  else openDialog((await import('./reports.js')).Report, { screen, line, said });
+  else report('showText')(screen, line, said);
   if (to) enter(screen, answer);
   else if (answer.agent !== session.agent) screen.go(session.id, answer.agent);
 }

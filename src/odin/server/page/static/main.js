@@ -214,6 +214,9 @@ function useNotifications(session) {
   }, [session]);
 }
 
+// Nothing is sent to an address: the listener of each form has what was typed.
+addEventListener('submit', (event) => event.preventDefault(), true);
+
 // Telephones cover a part of the page with their keyboard.
 function fitKeyboard() {
   const view = globalThis.visualViewport;
