@@ -176,11 +176,15 @@ class TaskRun:
             finally:
                 await checks.close()
                 sandbox.close()
-            return await self._store(result, checkout, environment)
+            result = await self._store(result, checkout, environment)
         except _Stopped:
             return self._describe_stop("failed" if self._progress.requests else "not_run")
         except (OdinError, OSError) as error:
             return self._make_result("not_run", "store", str(error), is_transient=True)
+        else:
+            if result.outcome == "passed" and not order.run.keep:
+                await checkout.remove()
+            return result
         finally:
             await runner.close()
 
