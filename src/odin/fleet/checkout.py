@@ -24,12 +24,12 @@ _TITLE_CHARS = 72
 
 
 class Checkout:
-    """The checkout of a task below the folder of its run."""
+    """The checkout of a task below the folder of its run. A task that starts over gets a new one."""
 
-    def __init__(self, folder: Path, task: FleetTask, git: Git) -> None:
+    def __init__(self, folder: Path, task: FleetTask, git: Git, retries: int = 0) -> None:
         self.path = folder / "work" / task.id
         self.branch = f"odin/{task.id}"
-        self._ready = folder / "work" / f".{task.id}.ready"
+        self._ready = folder / "work" / f".{task.id}.{retries}.ready"
         self._repositories = folder / "repositories"
         self._task = task
         self._git = git

@@ -143,7 +143,7 @@ class TaskRun:
         config = load(order.folder, base.variables)
         runner = ProcessRunner(base, sandbox=LazySandbox(config, base).get)
         git = Git(runner, Path(base.state_dir), unsandboxed=order.run.unsandboxed)
-        checkout = Checkout(folder, task, git)
+        checkout = Checkout(folder, task, git, order.retries)
         try:
             try:
                 await checkout.prepare()
