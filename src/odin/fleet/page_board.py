@@ -1,4 +1,4 @@
-"""The runs of this machine on the page of `odin serve`, read from their tables: whether they run makes no difference."""
+"""The runs of this machine on the page of `odin serve`, read from their tables."""
 
 import asyncio
 import time
@@ -9,14 +9,14 @@ from odin.app.crash_log import make_redactor
 from odin.core.errors import UsageError
 from odin.core.format import clip_line, format_age, format_seconds, format_usd, pluralize
 from odin.fleet.board import describe_rate, describe_reason
-from odin.fleet.engine import FleetRun, Signal, TaskState
+from odin.fleet.engine import FleetRun, Signal, TaskState, name_session
 from odin.fleet.run_folder import RunFolder, find_run, list_runs
 from odin.fleet.run_table import RunTable
 from odin.fleet.summary import FleetSummary, get_seconds, get_status, get_tokens, get_usd, summarize
 from odin.remote.protocol import Board, BoardAction, BoardCell, BoardRow, BoardSection, BoardTone
 from odin.ui.terminal import escape_hidden
 
-_MAX_RUNS = 50
+_MAX_RUNS = 20
 _MAX_ROWS = 200
 _MOST_SLOW = 10
 _MAX_TEXT = 160
@@ -49,19 +49,20 @@ class FleetBoard:
     def read(self) -> Board:
         """Show all runs, and the tasks of those that run; if none does, those of the latest one."""
         now = self._clock()
-        runs = [(places, *_read(places)) for places in (RunFolder(name, self._env) for name in list_runs(self._env))]
+        names = list_runs(self._env)
+        runs = [(places, *_read(places)) for places in (RunFolder(name, self._env) for name in names[:_MAX_RUNS])]
         runs.sort(key=lambda item: -item[1].created)
         going = {places.name for places, _, _ in runs if places.find_runner()} or {
             places.name for places, _, _ in runs[:1]
         }
-        rows = [_make_run_row(places, run, summarize(states, now), now) for places, run, states in runs[:_MAX_RUNS]]
+        rows = [_make_run_row(places, run, summarize(states, now), now) for places, run, states in runs]
         sections = [
             BoardSection(
                 "Runs",
-                f"{pluralize(len(runs), 'run')} on this machine." if runs else "There are no runs.",
+                f"{pluralize(len(names), 'run')} on this machine." if runs else "There are no runs.",
                 ("Run", "State", "Done", "Passed", "Failed", "Not run", "Cost", "Started"),
                 tuple(rows),
-                max(len(runs) - _MAX_RUNS, 0),
+                len(names) - len(runs),
             )
         ]
         redact = make_redactor(self._env)
@@ -154,7 +155,7 @@ def _list_tasks(
 def _make_task_row(run: FleetRun, state: TaskState, now: float, redact: Callable[[str], str]) -> BoardRow:
     status = get_status(state)
     text = describe_reason(state) if state.result is not None else state.progress.activity or "starting"
-    session = f"{run.name}-{state.task.id}-{state.retries}" if state.attempt else ""
+    session = name_session(run.name, state.task.id, state.retries) if state.attempt else ""
     return BoardRow(
         state.task.id,
         (
