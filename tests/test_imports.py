@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gateway": {
         "core", "config", "app", "engine", "host", "providers.address", "providers.http", "remote.local",
         "sandbox.process", "sandbox.runner", "server.access", "server.guard", "server.http", "server.local",
-        "server.pairing_codes", "ui",
+        "server.pairing_codes", "tools.files", "ui",
     },
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
