@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -224,7 +225,9 @@ async def open_gateway(
         http, manager = HttpClient(env), SessionManager()
         db = StoreThread(GatewayStore(folder, clock))
         try:
-            setup = ChannelSetup("", ChannelSettings(), settings, folder, env, http)
+            setup = ChannelSetup(
+                "", ChannelSettings(), settings, folder, env, http, partial(log.write, "failed", "gateway", "", "")
+            )
             channels: dict[str, Channel] = {"terminal": TerminalChannel(setup)}
             if settings.webhooks:
                 channels["webhook"] = WebhookChannel(setup, clock)
@@ -232,7 +235,8 @@ async def open_gateway(
                 if name in (*channels, "webhook", HEARTBEAT, SYSTEM_CHANNEL, "cli"):
                     raise ConfigError(f"gateway.channels: {name!r} is a name of Odin's own.", "Choose another one.")
                 if given.enabled:
-                    channels[name] = make_channel(replace(setup, name=name, settings=given), built_in)
+                    report = partial(log.write, "failed", name, "", "")
+                    channels[name] = make_channel(replace(setup, name=name, settings=given, report=report), built_in)
             heartbeat = HeartbeatChannel(db, settings.heartbeat)
             if settings.heartbeat.enabled:
                 channels[HEARTBEAT] = heartbeat
