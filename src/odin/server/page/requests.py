@@ -20,7 +20,6 @@ from odin.ui.permission_text import (
 )
 from odin.ui.terminal import escape_hidden
 
-
 _KEYS = {
     "allow_once": ("y",),
     "allow_session": ("s",),

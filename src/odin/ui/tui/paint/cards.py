@@ -177,6 +177,7 @@ LONG_PROMPT = 16
 
 _PROMPT_HEAD, _PROMPT_TAIL = 5, 5
 
+
 def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
     text = "(continued)" if block.is_continuation else sanitize(block.text.rstrip("\n"))
@@ -206,9 +207,7 @@ def paint_command(block: CommandBlock, canvas: Canvas, folded: bool) -> list[Str
     palette = canvas.palette
     state = f"  running {format_elapsed(block.ts, canvas.now)}".rstrip() if block.live else ""
     mark, style = _read_mark(block, canvas)
-    head = canvas.paint_row(
-        (f"{mark} ", style), (sanitize_line(block.command), palette.strong), (state, palette.dim)
-    )
+    head = canvas.paint_row((f"{mark} ", style), (sanitize_line(block.command), palette.strong), (state, palette.dim))
     body = (
         paint_tail(block.tail, canvas)
         if block.live
