@@ -105,6 +105,8 @@ async def test_texts_of_a_board_stay_text(open_visit: OpenVisit, workspace: Path
             await visit.shows(f"done {EVIL}", place=visit.toasts)
             assert board.acted == [f"act {EVIL}"]
             assert await visit.page.locator(BAD).count() == 0
+            await visit.page.set_viewport_size({"width": 360, "height": 740})
+            assert await place.evaluate("node => node.scrollWidth <= innerWidth")
 
 
 async def test_who_may_not_approve_is_told_of_no_board(home: Path, open_visit: OpenVisit, workspace: Path) -> None:
