@@ -2,7 +2,6 @@
 
 import os
 import time
-from pathlib import Path
 
 from odin.core.schedule import make_schedule
 from odin.gateway.channel import InboundMessage
@@ -11,11 +10,9 @@ from odin.gateway.store import Chat, GatewayStore, NewPart
 from tests.gateway.platform import locate_gateway
 
 
-def fill_store(
-    folder: Path | None = None, *, name: str = "ann", text: str = "Water", session: str = ""
-) -> GatewayStore:
-    """Return the store. `name` is that of a chat and of who writes there; `text` is in each message and each error."""
-    store = GatewayStore(folder or locate_gateway())
+def fill_store(*, text: str = "Water", session: str = "") -> GatewayStore:
+    """Return the store. `text` is in each message and each error, `session` that of the first chat."""
+    store, name = GatewayStore(locate_gateway()), "ann"
     now = time.time()
 
     def receive(id: str, chat: str) -> str:
@@ -31,10 +28,11 @@ def fill_store(
     store.finish(chat, [NewPart("part-1", "chatty", name, f"{text}: late answer")], done=[answered], usd=0.25)
     store.finish(Chat(channel="chatty", chat="bob"), done=[failed], error=f"{text}: model failure", usd=0.5)
     store.add_parts([NewPart("part-2", "chatty", "bob", f"{text}: dead answer")])
-    late, dead = store.list_items("outbox")
-    for seq, state, due in ((late.id, "pending", now + 300), (dead.id, "dead", 0)):
-        store.mark_sending(int(seq.removeprefix("out-")))
-        store.mark_unsent(int(seq.removeprefix("out-")), state, f"{text}: {state} platform", due)
+    late, dead = (int(item.id.removeprefix("out-")) for item in store.list_items("outbox"))
+    for seq in (late, dead):
+        store.mark_sending(seq)
+    store.mark_unsent(late, "pending", f"{text}: slow platform", now + 300)
+    store.mark_unsent(dead, "dead", f"{text}: dead platform")
     job = Job("evening", make_schedule(now, cron="0 18 * * *"), "chatty", name, f"{text}: summary")
     add_job(store, job, now)
     return store

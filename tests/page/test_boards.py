@@ -75,7 +75,7 @@ class EvilBoard:
         return True
 
     def read(self) -> Board:
-        cells = tuple(BoardCell(f"cell {EVIL}", tone, share) for tone, share in (("bad", None), ("", 0.25)))
+        cells = BoardCell(f"cell {EVIL}", "bad"), BoardCell(f"share {EVIL}", progress=0.25)
         actions = (BoardAction(f"do {EVIL}", f"act {EVIL}", f"sure {EVIL}"),)
         rows = tuple(BoardRow(f"{number} {EVIL}", cells, actions) for number in range(40))
         section = BoardSection(f"heading {EVIL}", f"facts {EVIL}", (f"column {EVIL}", "share"), rows, 7)
