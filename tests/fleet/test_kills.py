@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -46,7 +47,7 @@ async def start(env: dict[str, str], home: Path, *words: str) -> asyncio.subproc
 async def test_every_task_ends_once(seed: int, home: Path) -> None:
     count, rng = choose(40, 200), random.Random(seed)
     repository = make_repository(home / "repo", {"a.txt": "one\n"})
-    lines = [
+    lines: list[dict[str, Any]] = [
         {
             "id": f"t{number}",
             "repository": str(repository),
