@@ -139,6 +139,7 @@ PROFILES: dict[str, dict[str, set[str]]] = {
     "commands/eval.py": {"PROJECT": {"project"}},
     "commands/mcp.py": {"TERMINAL": {"terminal"}},
     "engine/user_shell.py": {"UNSANDBOXED": {"none"}},
+    "fleet/session_run.py": {"PROJECT": {"project"}},
     "gateway/schedules.py": {"profile": {"project"}},
     "hooks/session_hooks.py": {"start.profile": {"project", "read", "none"}},
     "lsp/server.py": {"launch.profile": {"server", "none"}},

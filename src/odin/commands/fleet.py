@@ -45,7 +45,7 @@ async def _run(args: argparse.Namespace) -> int:
     table = RunTable(state / "fleet" / f"{name}.sqlite")
     try:
         await table.submit(FleetRun(name, store, time.time()), tasks)
-        worker = Worker(folder, state)
+        worker = Worker(folder, state, os.environ)
         await table.work(worker.perform, args.workers or os.cpu_count() or 2, f"{os.getpid()}")
         for state in await table.list_tasks():
             write_output(f"{state.task.id} {state.status} {state.result}\n")
