@@ -197,6 +197,7 @@ class SessionRun:
             round(time.monotonic() - self._began, 2),
             stopped=stopped,
             is_transient=is_transient,
+            model=self.model,
         )
 
     def describe_stop(self, outcome: Outcome) -> TaskResult:

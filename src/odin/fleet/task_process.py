@@ -27,6 +27,7 @@ from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
 from odin.fleet.checkout import Checkout
 from odin.fleet.engine import FleetRun, Progress, TaskResult
+from odin.fleet.eval_suite import EVAL_PREFIX, find_eval_task
 from odin.fleet.result_store import open_store
 from odin.fleet.session_run import RunStopped, SessionRun, find_failed_check
 from odin.fleet.task import FleetTask
@@ -195,7 +196,11 @@ class TaskRun:
 
     async def _check(self, result: TaskResult, runner: ProcessRunner, checkout: Checkout) -> TaskResult:
         """Return the result as the checks of the task see it."""
-        fault = await find_failed_check(self._task.checks, str(checkout.path), runner)
+        fault = ""
+        if self._task.repository.startswith(EVAL_PREFIX):
+            answer = self._session.ended.text if self._session.ended else ""
+            fault = await find_eval_task(self._task.repository).find_fault(checkout.path, answer, runner)
+        fault = fault or await find_failed_check(self._task.checks, str(checkout.path), runner)
         return msgspec.structs.replace(result, outcome="failed", reason="checks", detail=fault) if fault else result
 
     async def _store(self, result: TaskResult, checkout: Checkout, environment: ExecutionEnvironment) -> TaskResult:
