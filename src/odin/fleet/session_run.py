@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -59,6 +59,11 @@ class SessionRun:
     def _time_out(self) -> None:
         self._timed_out = True
         self.stop.set()
+
+    @property
+    def seconds(self) -> float:
+        """How long ago this was made."""
+        return round(time.monotonic() - self._began, 2)
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the work returns. Raise RunStopped if this is to stop before."""
@@ -194,7 +199,7 @@ class SessionRun:
             self._usage.total - written,
             written,
             self.progress.usd,
-            round(time.monotonic() - self._began, 2),
+            self.seconds,
             stopped=stopped,
             is_transient=is_transient,
             model=self.model,
@@ -206,10 +211,12 @@ class SessionRun:
         return self.make_result(outcome, stopped=True)
 
 
-async def find_failed_check(commands: Sequence[str], cwd: str, runner: ProcessRunner) -> str:
+async def find_failed_check(
+    commands: Sequence[str], cwd: str, runner: ProcessRunner, env: Mapping[str, str] | None = None
+) -> str:
     """Run commands in turn. Return which one failed with the end of its output; "" if all succeed."""
     for command in commands:
-        done = await runner.run(command, cwd=cwd, timeout=_CHECK_S, profile=PROJECT)
+        done = await runner.run(command, cwd=cwd, timeout=_CHECK_S, env=env, profile=PROJECT)
         if done.code or done.timed_out:
             why = "took too long" if done.timed_out else f"exit code {done.code}"
             return f"`{command}`: {why}\n{done.output[-_OUTPUT_CHARS:]}"
