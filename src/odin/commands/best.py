@@ -127,6 +127,7 @@ class _Contest:
         self._environment = environment
         self._candidates: list[Candidate] = []
         self._applied: Candidate | None = None
+        self._name = time.strftime("best-%m%d-%H%M%S")
         self._is_over = False
         self._painter = TextPainter(sys.stdout)
 
@@ -134,9 +135,8 @@ class _Contest:
 
     async def compete(self, models: Sequence[str]) -> None:
         args, worktrees = self._args, AgentWorktrees(self._trees, self._environment.cwd)
-        stamp = time.strftime("%m%d-%H%M%S")
         for number in range(1, args.n + 1):
-            tree = await worktrees.create(f"best-{stamp}-{number}")
+            tree = await worktrees.create(f"{self._name}-{number}")
             programs = _find_programs(self._config.root, tree.root)
             options = Options(
                 model=models[(number - 1) % len(models)],
@@ -147,19 +147,23 @@ class _Contest:
                 append_system_prompt=_HINT.format(" and ".join(programs)) if programs else "",
             )
             variables = _make_check_variables(self._environment.variables, programs, tree.root)
-            run = SessionRun(self._prompt, args.minutes)
-            self._candidates.append(Candidate(number, tree, options, run, variables))
+            self._candidates.append(Candidate(number, tree, options, variables))
         checks, folder = self._find_checks()
         if args.apply and not checks:
             raise UsageError("The project has no checks that could judge.", "Name some with --check.")
         manager = SessionManager()
         options = Options(cwd=self._environment.cwd, state_dir=self._environment.state_dir)
         agents = pluralize(args.n, "agent works", "agents work")
-        write_message(f"{agents} on it, each in a worktree. Ctrl-C stops and keeps what there is as branches.")
+        write_message(f"{agents} on it, each in a worktree. Ctrl-C stops them.")
         drawing = asyncio.create_task(self._show_progress())
         try:
             async with LocalListener(manager, options, Path(self._environment.state_dir)):
-                await asyncio.gather(*(one.work(manager, checks, folder) for one in self._candidates))
+                await asyncio.gather(
+                    *(
+                        one.work(manager, SessionRun(self._prompt, args.minutes), checks, folder)
+                        for one in self._candidates
+                    )
+                )
         finally:
             drawing.cancel()
             await asyncio.wait({drawing})
@@ -188,7 +192,7 @@ class _Contest:
             if is_live:
                 columns = get_terminal_size(err)[0]
                 erase = f"\x1b[{len(shown)}A\x1b[J" if shown else ""
-                shown = [shorten(escape_hidden(self._format_progress(one)), columns - 1) for one in self._candidates]
+                shown = [shorten(self._format_progress(one), columns - 1) for one in self._candidates]
                 write_text(err, erase + "".join(f"{row}\n" for row in shown))
             for one in self._candidates if not is_live else ():
                 if one.verdict and one.number not in done:
@@ -201,11 +205,8 @@ class _Contest:
                 raise
 
     def _format_progress(self, one: Candidate) -> str:
-        progress = one.run.progress
-        doing = one.verdict or ("checks" if one.is_checked else progress.activity or "working")
-        seconds = one.result.seconds if one.verdict and one.result else one.run.seconds
-        model = shorten(one.model, _MODEL_CHARS).ljust(_MODEL_CHARS)
-        return f"{one.number}  {model}  {doing[:12]:12}  {format_usd(progress.usd):>8}  {format_seconds(seconds)}"
+        model = shorten(escape_hidden(one.model), _MODEL_CHARS).ljust(_MODEL_CHARS)
+        return f"{one.number}  {model}  {one.activity:14.14}  {format_usd(one.usd):>8}  {format_seconds(one.seconds)}"
 
     # --- the choice ---
 
@@ -231,17 +232,15 @@ class _Contest:
         rows = [("", "MODEL", "CHECKS", "FILES", "LINES", "COST", "TIME")]
         for one in self._candidates:
             added, removed = one.lines
-            assert one.diff is not None
-            assert one.result is not None
             rows.append(
                 (
                     str(one.number),
                     shorten(one.model, _MODEL_CHARS),
                     _CHECK_WORDS[one.verdict or "unfinished"],
-                    str(len(one.diff.files)),
+                    str(len(one.files)),
                     f"+{added} −{removed}",
-                    format_usd(one.run.progress.usd),
-                    format_seconds(one.result.seconds),
+                    format_usd(one.usd),
+                    format_seconds(one.seconds),
                 )
             )
         write_table(rows)
@@ -274,7 +273,7 @@ class _Contest:
 
     def _show_diff(self, one: Candidate) -> None:
         assert one.diff is not None
-        answer = one.run.ended.text if one.run.ended else ""
+        answer = one.run.ended.text if one.run and one.run.ended else ""
         paint = self._painter.paint
         lines = [paint(f"{one.number}: {escape_hidden(one.diff.describe())}", "bold"), ""]
         lines += [escape_control(text) for text in (answer, one.fault) if text]
@@ -320,7 +319,8 @@ class _Contest:
         git = "git" if self._environment.cwd == str(folder) else f"git -C {quote_path(str(folder))}"
         one = self._applied or kept[0]
         diff = f"{git} diff --binary {one.tree.start[:10]} {one.tree.branch}"
-        branches = " ".join(one.tree.branch for one in kept)
+        numbers = ",".join(str(one.number) for one in kept)
+        branches = kept[0].tree.branch if len(kept) == 1 else f"odin/{self._name}-{{{numbers}}}"
         lines = [
             f"Undo:     {diff} | {git} apply -R" if self._applied else f"Apply:    {diff} | {git} apply",
             f"Branches: {branches}",
@@ -337,17 +337,17 @@ class _Contest:
             "verdict": one.verdict,
             "fault": one.fault,
             "model": one.model,
-            "session": one.run.session,
+            "session": one.result.session,
             "start": one.tree.start,
             "branch": one.tree.branch if one.verdict != "unchanged" else "",
-            "files": [file.path for file in one.diff.files] if one.diff else [],
+            "files": [file.path for file in one.files],
             "added": added,
             "removed": removed,
             "requests": one.result.requests,
             "tokens_in": one.result.tokens_in,
             "tokens_out": one.result.tokens_out,
-            "usd": one.result.usd,
-            "seconds": one.result.seconds,
+            "usd": one.usd,
+            "seconds": one.seconds,
             "applied": one is self._applied,
         }
 
