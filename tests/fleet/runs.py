@@ -1,10 +1,13 @@
 """A fleet run in this process, with its task processes, the scripted model and a git repository."""
 
 import os
+import sqlite3
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from odin.config import get_state_dir
 from odin.fleet.engine import FleetRun, TaskState
@@ -43,8 +46,17 @@ class LocalRun:
         self.tasks = tasks
         self.table = RunTable(self.state / "fleet" / "r.sqlite", poll_s=0.05, pause_s=0)
 
+        self.is_submitted = False
+
     async def submit(self) -> None:
         await self.table.submit(self.run, self.tasks)
+        self.is_submitted = True
+
+    def unsandbox(self) -> None:
+        """Change the stored run, as if it had been started with --unsandboxed."""
+        info = msgspec.json.encode(msgspec.structs.replace(self.run, unsandboxed=True))
+        with sqlite3.connect(self.state / "fleet" / "r.sqlite") as db:
+            db.execute("UPDATE run SET info = ?", (info,))
 
     async def work(self, slots: int = 2) -> dict[str, TaskState]:
         """Work until all is done, and return the tasks by their ids."""

@@ -161,7 +161,7 @@ async def test_limits_end_a_task(home: Path) -> None:
     }
 
 
-ISOLATION = {
+ISOLATION: dict[str, tuple[str, dict[str, Any], str]] = {
     "outside": ("python3 -c \"open(chr(47) + 'OUT', 'w')\"", {}, "Read-only file system"),
     "other": ("cd ..; echo x > named/x", {}, "outside the project"),
     "network": ("curl -sS URL/v1/models", {}, "Couldn't connect"),
@@ -247,3 +247,31 @@ def find_process(run: LocalRun, task: str) -> int:
     """Return the PID of the process that has the session of a task open."""
     (lock,) = run.state.rglob(f"r-{task}-0.lock")
     return json.loads(lock.read_text())["pid"]
+
+
+async def test_without_a_sandbox_a_task_runs_only_if_that_is_wanted(home: Path) -> None:
+    settings = home / ".config" / "odin" / "odinconfig.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"sandbox": {"backend": "off"}}')
+    with ScriptedServer(edit) as model:
+        run = LocalRun(home, model, (make_task("t", "echo x > x.txt", outputs=["files"], files=["x.txt"]),))
+        states = await run.do()
+        assert result(states["t"]) == ("not_run", "sandbox")
+        assert not model.requests
+        run.unsandbox()
+        await run.table.signal("retry")
+        states = await run.work()
+        assert result(states["t"]) == ("passed", "")
+        assert run.read("t/files/x.txt") == "x\n"
+
+
+async def test_a_retry_starts_from_a_new_checkout(home: Path) -> None:
+    with ScriptedServer(edit) as model:
+        task = make_task("t", "echo x >> x.txt; echo y >> y.txt", checks=["test ! -e y.txt"], outputs=["patch"])
+        run = LocalRun(home, model, (task,))
+        for _ in range(2):
+            states = await (run.work() if run.is_submitted else run.do())
+            assert result(states["t"]) == ("failed", "checks")
+            assert run.read("t/patch.diff").count("+x") == 1
+            assert await run.table.signal("retry") == 1
+    assert len(model.requests) == 4

@@ -7,7 +7,7 @@ understood, too. And `eval` is the suite of `odin eval`, `eval:tuning` and `eval
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -74,11 +74,14 @@ class _BenchmarkTask(Struct, frozen=True):
     problem_statement: str
 
 
-def read_tasks(source: Path, home: Path, repositories: str = "") -> tuple[FleetTask, ...]:
+def read_tasks(
+    source: Path, home: Path, repositories: str = "", defaults: Mapping[str, str] | None = None
+) -> tuple[FleetTask, ...]:
     """Return the tasks of a file or folder. Raise UsageError that names every faulty line.
 
     `repositories` is the folder of the repositories that SWE-bench lines name, OWNER__NAME or OWNER__NAME.bundle;
-    without it they are URLs of GitHub. Relative folders are relative to the file; `home` is what ~ means.
+    without it they are URLs of GitHub. Relative folders are relative to the file; `home` is what ~ means. `defaults` are
+    the model or pool and the mode of tasks that name none.
     """
     faults: list[str] = []
     tasks: list[FleetTask] = []
@@ -86,7 +89,7 @@ def read_tasks(source: Path, home: Path, repositories: str = "") -> tuple[FleetT
     folder = source if source.is_dir() else source.parent
     for place, text in _read_entries(source):
         try:
-            task = _parse(place, text, repositories)
+            task = _parse(place, text, repositories, defaults or {})
             _check(task)
         except ValueError as error:
             faults.append(f"{place}: {str(error)[:300]}")
@@ -139,7 +142,7 @@ def _read_text(path: Path) -> str:
         raise UsageError(f"{path} is not UTF-8 text: {error}.") from error
 
 
-def _parse(place: str, text: str, repositories: str) -> FleetTask:
+def _parse(place: str, text: str, repositories: str, defaults: Mapping[str, str]) -> FleetTask:
     if text.startswith("\0"):
         raise ValueError(text[1:])
     found: Any = msgspec.json.decode(text)
@@ -160,7 +163,9 @@ def _parse(place: str, text: str, repositories: str) -> FleetTask:
             "outputs": ("patch", "session", "prediction"),
         }
     name = Path(place).stem if not place.startswith("line ") else f"task-{place.removeprefix('line ')}"
-    return msgspec.convert({"id": name, **found}, FleetTask)
+    if "model" in found or "pool" in found:
+        defaults = {key: value for key, value in defaults.items() if key not in ("model", "pool")}
+    return msgspec.convert({"id": name, **defaults, **found}, FleetTask)
 
 
 def _check(task: FleetTask) -> None:

@@ -128,7 +128,7 @@ class TaskRun:
         config = load(order.folder, base.variables)
         runner = ProcessRunner(base, sandbox=LazySandbox(config, base).get)
         git = Git(runner, Path(base.state_dir), unsandboxed=order.run.unsandboxed)
-        checkout = Checkout(folder, task, git)
+        checkout = Checkout(folder, task, order.retries, git)
         try:
             try:
                 await self._session.unless_stopped(checkout.prepare())
@@ -137,8 +137,9 @@ class TaskRun:
             environment = make_environment(order.env, str(checkout.path), order.state_dir)
             options = self._make_options(checkout, config.sandbox.backend)
             sandbox = LazySandbox(load(options.cwd, base.variables, options.to_flags(), trust=task.trust), environment)
-            if not order.run.unsandboxed and (problem := sandbox.describe_problem()):
-                return self._session.make_result("not_run", "sandbox", f"No sandbox works here: {problem}")
+            if not order.run.unsandboxed and sandbox.find_level() == "none":
+                why = sandbox.explain_level() or "No sandbox works here."
+                return self._session.make_result("not_run", "sandbox", f"{why} --unsandboxed runs tasks without one.")
             result = await self._run_session(options)
             if result.stopped or result.outcome == "not_run":
                 return result
@@ -149,11 +150,15 @@ class TaskRun:
             finally:
                 await checks.close()
                 sandbox.close()
-            return await self._store(result, checkout, environment)
+            result = await self._store(result, checkout, environment)
         except RunStopped:
             return self._session.describe_stop("failed" if self._session.progress.requests else "not_run")
         except (OdinError, OSError) as error:
             return self._session.make_result("not_run", "store", str(error), is_transient=True)
+        else:
+            if result.outcome == "passed" and not order.run.keep:
+                await checkout.remove()
+            return result
         finally:
             await runner.close()
 
@@ -178,7 +183,7 @@ class TaskRun:
             state_dir=self._order.state_dir,
             env=self._order.env,
             settings={
-                "sandbox": {"backend": "none" if run.unsandboxed else backend, "network": task.network},
+                "sandbox": {"backend": "off" if run.unsandboxed else backend, "network": task.network},
                 "env_passthrough": list(task.secrets),
             },
         )
