@@ -128,6 +128,7 @@ class _Contest:
         self._candidates: list[Candidate] = []
         self._applied: Candidate | None = None
         self._name = time.strftime("best-%m%d-%H%M%S")
+        self._has_checks = False
         self._is_over = False
         self._painter = TextPainter(sys.stdout)
 
@@ -149,24 +150,28 @@ class _Contest:
             variables = _make_check_variables(self._environment.variables, programs, tree.root)
             self._candidates.append(Candidate(number, tree, options, variables))
         checks, folder = self._find_checks()
+        self._has_checks = bool(checks)
         if args.apply and not checks:
             raise UsageError("The project has no checks that could judge.", "Name some with --check.")
         manager = SessionManager()
         options = Options(cwd=self._environment.cwd, state_dir=self._environment.state_dir)
         agents = pluralize(args.n, "agent works", "agents work")
         write_message(f"{agents} on it, each in a worktree. Ctrl-C stops them.")
-        drawing = asyncio.create_task(self._show_progress())
+        is_live = sys.stderr.isatty() and not is_dumb(os.environ)
+        drawing = asyncio.create_task(self._show_progress()) if is_live else None
+
+        async def work(one: Candidate) -> None:
+            await one.work(manager, SessionRun(self._prompt, args.minutes), checks, folder)
+            if not is_live:
+                write_message(self._format_progress(one))
+
         try:
             async with LocalListener(manager, options, Path(self._environment.state_dir)):
-                await asyncio.gather(
-                    *(
-                        one.work(manager, SessionRun(self._prompt, args.minutes), checks, folder)
-                        for one in self._candidates
-                    )
-                )
+                await asyncio.gather(*map(work, self._candidates))
         finally:
-            drawing.cancel()
-            await asyncio.wait({drawing})
+            if drawing is not None:
+                drawing.cancel()
+                await asyncio.wait({drawing})
             await manager.close(_CLOSE_S)
         self._candidates.sort(key=lambda one: one.rank)
 
@@ -183,25 +188,17 @@ class _Contest:
         return (found.commands, os.path.relpath(found.folder, tree.root)) if found else ((), ".")
 
     async def _show_progress(self) -> None:
-        """Show in place what the agents do, until cancelled; without a terminal, say which one is done."""
-        err = sys.stderr
-        is_live = err.isatty() and not is_dumb(os.environ)
+        """Show in place what the agents do, until cancelled."""
         shown: list[str] = []
-        done: set[int] = set()
         while True:
-            if is_live:
-                columns = get_terminal_size(err)[0]
-                erase = f"\x1b[{len(shown)}A\x1b[J" if shown else ""
-                shown = [shorten(self._format_progress(one), columns - 1) for one in self._candidates]
-                write_text(err, erase + "".join(f"{row}\n" for row in shown))
-            for one in self._candidates if not is_live else ():
-                if one.verdict and one.number not in done:
-                    done.add(one.number)
-                    write_message(self._format_progress(one))
+            columns = get_terminal_size(sys.stderr)[0]
+            erase = f"\x1b[{len(shown)}A\x1b[J" if shown else ""
+            shown = [shorten(self._format_progress(one), columns - 1) for one in self._candidates]
+            write_text(sys.stderr, erase + "".join(f"{row}\n" for row in shown))
             try:
                 await asyncio.sleep(_DRAW_S)
             except asyncio.CancelledError:
-                write_text(err, f"\x1b[{len(shown)}A\x1b[J" if shown else "")
+                write_text(sys.stderr, f"\x1b[{len(shown)}A\x1b[J")
                 raise
 
     def _format_progress(self, one: Candidate) -> str:
@@ -248,7 +245,7 @@ class _Contest:
         for one in self._candidates:
             if one.fault:
                 write_output(f"{shorten(escape_hidden(f'{one.number}: {one.fault.splitlines()[0]}'), columns - 1)}\n")
-        if all(one.verdict in ("unchecked", "unchanged") for one in self._candidates):
+        if not self._has_checks:
             write_output("The project has no checks that could judge. Name some with --check.\n")
 
     async def _ask(self) -> Candidate | None:

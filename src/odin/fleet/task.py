@@ -80,8 +80,8 @@ def read_tasks(
     """Return the tasks of a file or folder. Raise UsageError that names every faulty line.
 
     `repositories` is the folder of the repositories that SWE-bench lines name, OWNER__NAME or OWNER__NAME.bundle;
-    without it they are URLs of GitHub. Relative folders are relative to the file; `home` is what ~ means. `defaults` are
-    the model or pool and the mode of tasks that name none.
+    without it they are URLs of GitHub. Relative folders are relative to the file; `home` is what ~ means. `defaults`
+    are the model or pool and the mode of tasks that name none.
     """
     faults: list[str] = []
     tasks: list[FleetTask] = []
