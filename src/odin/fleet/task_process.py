@@ -26,7 +26,7 @@ from odin.config.paths import make_environment
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
 from odin.fleet.checkout import Checkout
-from odin.fleet.engine import FleetRun, Progress, TaskResult
+from odin.fleet.engine import FleetRun, Progress, TaskResult, name_session
 from odin.fleet.eval_suite import EVAL_PREFIX, find_eval_task
 from odin.fleet.result_store import open_store
 from odin.fleet.session_run import RunStopped, SessionRun, find_failed_check
@@ -192,7 +192,7 @@ class TaskRun:
         manager = SessionManager()
         async with LocalListener(manager, options, Path(self._order.state_dir)):
             try:
-                name = f"{self._order.run.name}-{self._task.id}-{self._order.retries}"
+                name = name_session(self._order.run.name, self._task.id, self._order.retries)
                 return await self._session.run(manager, options, name)
             finally:
                 await manager.close(_CLOSE_S)
