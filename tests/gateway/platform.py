@@ -160,10 +160,11 @@ async def run_gateway(
     err: io.StringIO | None = None,
     progress_s: float = 60.0,
     timing: Timing = DEFAULT_TIMING,
+    token: str = TOKEN,
     **settings: Any,
 ) -> AsyncGenerator[Gateway]:
     """Run a gateway of which `owners` are owners on the platform, and `allow_from` may write."""
-    people = {"token": TOKEN, "owners": owners, "allow_from": allow_from, "groups": groups}
+    people = {"token": token, "owners": owners, "allow_from": allow_from, "groups": groups}
     write_settings(home, channels={"chatty": people}, **settings)
     options = Options(env={**os.environ, **model.env("anthropic")}, timing=timing)
     async with open_gateway(

@@ -12,6 +12,7 @@ import pytest
 
 from odin.core.schedule import Schedule
 from odin.core.timing import Timing
+from odin.gateway.channel import InboundMessage
 from odin.gateway.jobs import Job, add_job, list_jobs, list_runs
 from odin.testing import ScriptedServer, call, say
 from odin.testing.script import SeenRequest
@@ -202,6 +203,44 @@ async def test_jobs_of_the_model(home: Path) -> None:
     assert "There is no job 'tea'" in results[5] and "Only a person can ask" in results[7]
     assert "was made in this chat by somebody who is not the owner" in get_user_texts(model.requests[6])
     assert "> tea time" in get_user_texts(model.requests[6])
+
+
+async def test_commands_of_the_model(home: Path) -> None:
+    """It schedules commands when the owner asks at this computer, and never in chats. Those that are denied stay so."""
+    platform, clock = Platform(), Clock()
+    (home / "work").mkdir()
+
+    def add(command: str, **more: Any) -> Any:
+        return call("cron", {"action": "add", "name": "made", "command": command, "at_seconds": 60, **more})
+
+    replies = [
+        *(add("echo x > made"), say("not in a chat")),
+        *(add("echo x > made"), say("not in a bound chat")),
+        *(add("rm -rf /"), add("date", text="both"), add("echo x > made; date"), say("scheduled")),
+        *(add("date"), say("not by a webhook")),
+    ]
+    webhooks = {"ci": {"secret": "2f1c9b7ad5e84d0f93b1"}}
+    with ScriptedServer(replies) as model:
+        async with run_gateway(model, platform, home, timing=clock.timing, webhooks=webhooks, port=0) as gateway:
+            await platform.write("run it later")
+            await platform.wait_for(1)
+            await platform.write("/bind ~/work")
+            await platform.write("run it later")
+            await platform.wait_for(3)
+            for channel, text in (("terminal", "/bind ~/work"), ("terminal", "run it later"), ("webhook", "run it")):
+                message = InboundMessage(channel=channel, id=text, sender="local", chat="main", text=text)
+                await gateway.deliver(message)
+                await platform.wait_until(lambda: open_store().list_waiting() == [])
+            [made] = [item.job for item in list_jobs(open_store())]
+            assert (made.place, made.action, made.text) == ("terminal:main", "command", "echo x > made; date")
+            clock.now += 60
+            await platform.wait_until(lambda: list_states("made") == ["done"])
+    assert (home / "work/made").read_text() == "x\n"
+    results = [str(request.messages[-1]) for request in model.requests]
+    for number, said in ((1, "only on this computer"), (3, "only on this computer"), (5, "always denied")):
+        assert said in results[number], number
+    assert "Give a text or a command" in results[6] and "Scheduled as made" in results[7]
+    assert "only on this computer" in results[9]
 
 
 async def test_a_schedule_answers_no_request(home: Path) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from odin.app.crash_log import log_unhandled_errors
+from odin.app.policy import build_redactor
 from odin.commands.command_line import (
     Parser,
     get_stdout,
@@ -181,7 +183,8 @@ def _list_failed(argv: list[str]) -> int:
     if args.drop:
         store.drop_failed(args.drop)
         return write_output(f"{args.drop} is forgotten.\n")
-    failed = store.list_failed()
+    hide = build_redactor(load("/", os.environ), os.environ, ()).hide  # who wrote may have written a secret
+    failed = [replace(item, error=hide(item.error), text=hide(item.text)) for item in store.list_failed()]
     if args.json:
         return write_json([{name: getattr(item, name) for name in item.__struct_fields__} for item in failed])
     if not failed:

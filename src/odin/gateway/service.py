@@ -11,6 +11,7 @@ from typing import TextIO
 
 from msgspec.structs import replace
 
+from odin.app.policy import build_redactor
 from odin.config import Options, load
 from odin.config.paths import LOG_FOLDER, make_environment
 from odin.core.errors import ConfigError, OdinError, UsageError
@@ -219,8 +220,7 @@ async def open_gateway(
     folder = state / GATEWAY_FOLDER
     clock = options.timing.clock
     with hold_lock(folder):
-        secrets = [value for _, value in settings.list_secrets()]
-        log = GatewayLog(state / LOG_FOLDER / GATEWAY_LOG_NAME, err, secrets, clock)
+        log = GatewayLog(state / LOG_FOLDER / GATEWAY_LOG_NAME, err, build_redactor(config, env, ()).hide, clock)
         http, manager = HttpClient(env), SessionManager()
         db = StoreThread(GatewayStore(folder, clock))
         try:

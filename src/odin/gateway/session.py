@@ -271,8 +271,10 @@ class ChatSession:
             case PermissionAsked() | QuestionsAsked() | PlanAsked() if is_live and self.chat.owner:
                 interaction = make_interaction(event, envelope.agent)
                 folder = self._services.make_options(self.chat).cwd
-                in_group = self.chat.is_group
-                self._requests[interaction.id] = ChatRequest(interaction, self.chat.session, folder, in_group=in_group)
+                in_group, has_buttons = self.chat.is_group, self._channel.abilities.buttons
+                self._requests[interaction.id] = ChatRequest(
+                    interaction, self.chat.session, folder, in_group=in_group, has_buttons=has_buttons
+                )
                 self._timers[interaction.id] = asyncio.get_running_loop().call_later(
                     self._services.settings.confirm_timeout_s, self._start, self._time_out, interaction.id
                 )
@@ -296,6 +298,8 @@ class ChatSession:
         key = _get_key(ended.id)
         stored = await self._services.db.run(GatewayStore.read_message, key)
         text, error = describe_end(ended)
+        if error:
+            text, error = self._services.log.redact(text), self._services.log.redact(error)
         options = stored.message.options if stored is not None else MessageOptions()
         if text == self._config.background_response or (stored is None and ended.id != self._self_started):
             text = ""  # there is nothing to say, or somebody else has asked, in a terminal
