@@ -133,11 +133,11 @@ class Platform:
         return "\n".join(part.text for part in self.sent if part.key.startswith(key))
 
 
-def write_settings(home: Path, **gateway: Any) -> None:
+def write_settings(home: Path, *, rules: Sequence[str] = (), **gateway: Any) -> None:
     folder = home / ".config/odin"
     folder.mkdir(parents=True, exist_ok=True)
     given = {"workspace": str(home / "odin"), **gateway}
-    (folder / "odinconfig.json").write_bytes(msgspec.json.encode({"gateway": given}))
+    (folder / "odinconfig.json").write_bytes(msgspec.json.encode({"gateway": given, "rules": rules}))
 
 
 def open_store() -> GatewayStore:

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -133,33 +134,34 @@ class Gateway:
         One that has failed counts as connected when it has run for longer than a platform takes to answer.
         """
         pause, loop = self._first_pause_s, asyncio.get_running_loop()
-        name = f"channel:{channel.name}"
-        self._log.write("connected", channel.name)
-        await self._db.run(GatewayStore.set_value, name, "connected")
+        await self._note_state(channel, "connected")
         why = ""
         while True:
             started = loop.time()
             running = asyncio.create_task(channel.run(self))
             try:
                 if why and not (await asyncio.wait((running,), timeout=_SETTLE_S))[0]:
-                    self._log.write("connected", channel.name)
-                    await self._db.run(GatewayStore.set_value, name, "connected")
+                    await self._note_state(channel, "connected")
                 await running
                 why = "It has ended by itself."
             except TokenRefused as error:
-                why = self._log.redact(error.describe())
-                self._log.write("failed", channel.name, note=f"{why} The channel is not used until the next start.")
-                await self._db.run(GatewayStore.set_value, name, why)
+                await self._note_state(channel, error.describe(), "The channel is not used until the next start.")
                 return
             except Exception as error:  # foreign code: one channel must not stop the others
-                why = self._log.redact(describe_error(error))
+                why = describe_error(error)
             finally:
                 running.cancel()
             has_run = loop.time() - started > _LONGEST_PAUSE_S
             pause = self._first_pause_s if has_run else min(pause * 2, _LONGEST_PAUSE_S)
-            self._log.write("failed", channel.name, note=f"{why} It starts again in {pause:.0f} s.")
-            await self._db.run(GatewayStore.set_value, name, why)
+            await self._note_state(channel, why, f"It starts again in {pause:.0f} s.")
             await asyncio.sleep(pause)
+
+    async def _note_state(self, channel: Channel, state: str, then: str = "") -> None:
+        """Log that a channel is connected, or why not and what comes `then`. The status shows it, too."""
+        state = self._log.redact(state)
+        self._log.write("failed" if then else "connected", channel.name, note=f"{state} {then}" if then else "")
+        with suppress(sqlite3.Error):  # such as a full disk, which must not end the channel
+            await self._db.run(GatewayStore.set_value, f"channel:{channel.name}", state)
 
     async def run_outbox(self) -> None:
         while True:

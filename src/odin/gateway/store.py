@@ -258,8 +258,10 @@ class GatewayStore:
                 f"SELECT seq, body FROM inbox WHERE {where} AND state = 'received' AND kind = 'prompt'",
                 (*source, message.edit_of),
             ).fetchone()
-            if found is not None:
-                edited = replace(_decode(found[1]), text=message.text, media=message.media)
+            before = _decode(found[1]) if found is not None else message
+            # Whoever it says that it edits: the words of one person are never those of another.
+            if found is not None and (before.sender, before.chat) == (message.sender, message.chat):
+                edited = replace(before, text=message.text, media=message.media)
                 db.execute("UPDATE inbox SET body = ? WHERE seq = ?", (msgspec.json.encode(edited), found[0]))
                 state = "done"
         db.execute(
