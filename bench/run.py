@@ -33,6 +33,7 @@ GROUPS = (
     "watchers",
     "page",
     "acp",
+    "gateway",
     "commands",
     "views",
     "cancel",

@@ -149,6 +149,25 @@ async def test_missed_beats_are_one(home: Path) -> None:
     assert len(model.requests) == 2
 
 
+async def test_the_clock_is_set_back(home: Path) -> None:
+    """It beats on after half an hour, not when the clock has come so far again. One that is set forward: one beat."""
+    platform, clock, err = Platform(), Clock(), io.StringIO()
+    write_file(home)
+    with ScriptedServer([say("HEARTBEAT_OK")] * 4) as model:
+        async with run_gateway(model, platform, home, timing=clock.timing, heartbeat=ON, err=err):
+            clock.now += 2
+            await wait_for_beats(platform, 1)
+            clock.now += 100 * BEAT
+            await wait_for_beats(platform, 2)
+            clock.now -= 200 * BEAT
+            await platform.wait_until(lambda: "set back" in err.getvalue())
+            clock.now += BEAT
+            await wait_for_beats(platform, 3)
+            clock.now += BEAT
+            assert await wait_for_beats(platform, 4) == ["done"] * 4
+    assert len(model.requests) == 4
+
+
 async def test_never_two_at_once_and_not_while_a_chat_is_answered(home: Path) -> None:
     platform, clock = Platform(), Clock()
     write_file(home)
@@ -232,6 +251,15 @@ def test_active_hours() -> None:
     ):
         settings = HeartbeatSettings(active_hours=hours, timezone="Europe/Berlin")
         assert is_active(settings, ts(f"2026-01-05T{at}+01:00")) == expected, (hours, at)
+    settings = HeartbeatSettings(active_hours="02:00-03:00", timezone="Europe/Berlin")
+    for at, expected in (
+        ("2026-03-29T01:59+01:00", False),  # an hour that does not exist
+        ("2026-03-29T03:00+02:00", False),
+        ("2026-10-25T02:30+02:00", True),  # one that comes twice
+        ("2026-10-25T02:30+01:00", True),
+        ("2026-10-25T03:00+01:00", False),
+    ):
+        assert is_active(settings, ts(at)) == expected, at
     for wrong in ("8-22", "08:00-08:00", "25:00-26:00", "always"):
         with pytest.raises(ConfigError, match="active_hours"):
             parse_hours(wrong)

@@ -65,6 +65,7 @@ class Scheduler:
                     if now < before - JUMP_S:
                         self._services.log.write("clock", "gateway", note=f"set back by {before - now:.0f} s")
                         await self._db.run(recompute, now)
+                        self._services.outbox.wake()
                     before = now
                     if (seen := await self._db.run(GatewayStore.count_changes)) != changes:
                         changes = seen
