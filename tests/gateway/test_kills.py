@@ -138,7 +138,7 @@ GROWTH_BYTES = 3_000
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 async def test_many_messages(home: Path) -> None:
-    """10,000 messages in 50 chats: in order in each chat, all chats at once, and in a process that does not grow."""
+    """10,000 messages in 50 chats: in order in each chat, all chats at once, in a process that does not grow."""
     count, port = choose(4, 200), find_free_port()
     busy, all_busy = set[str](), threading.Event()
 
