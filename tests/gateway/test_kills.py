@@ -131,14 +131,14 @@ async def test_kills_under_load(home: Path, seed: int) -> None:
 
 MANY = tuple(f"chat{number}" for number in range(50))
 GROWTH_BYTES = 3_000
-"""What a message may add to the process: it stays in the conversation of its session, which is open, with its answer."""
+"""What a message may add to the process: it stays, with its answer, in the conversation of its open session."""
 
 
 @soak
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 async def test_many_messages(home: Path) -> None:
-    """10,000 messages in 50 chats: in order in each chat, all chats at once, in a process that does not grow."""
+    """10,000 messages in 50 chats: in order in each chat, all at once, in a process that does not grow."""
     count, port = choose(4, 200), find_free_port()
     busy, all_busy = set[str](), threading.Event()
 

@@ -634,6 +634,7 @@ class Options(Struct, frozen=True, kw_only=True):
     allowed_tools: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
+    restrict_to_workspace: bool | None = None
     max_turns: int | None = None
     usual_max_turns: int = 0
     max_budget_usd: float | None = None

@@ -80,6 +80,7 @@ class ChatServices(Struct, frozen=True):
             role=chat.role if is_new else "",
             model=(beat or self.options.model or self.settings.model) if is_new else "",
             can_ask=bool(chat.owner),
+            restrict_to_workspace=None if chat.owner else True,
             permission_mode="default" if chat.owner else "dontAsk",
             usual_max_turns=self.settings.max_turns,
             append_system_prompt=describe_place(chat, markdown=self.channels[chat.channel].abilities.markdown),
