@@ -68,5 +68,5 @@ async def test_nothing_outside_is_read_or_written(home: Path) -> None:
             assert "Denied by rule restrict_to_workspace" in result
     spied = results[len(commands) - 1]
     assert "of the workspace" in spied and "/other/diary.txt No such file" in spied
-    assert "/other/made No such file" in spied and "Read-only file system" in spied
+    assert spied.count("Read-only file system") == 2
     assert [*other.iterdir()] == [other / "diary.txt"] and not (home / "made").exists()
