@@ -14,7 +14,8 @@ home = os.environ["HOME"]
 print(open(f"{home}/odin/in.txt").read())
 for path, mode in ((f"{home}/other/diary.txt", "r"), (f"{home}/other/made", "w"), (f"{home}/made", "w"), ("made", "w")):
     try:
-        print(open(path, mode).read())
+        file = open(path, mode)
+        print(file.read() if mode == "r" else f"{path} is only here")
     except OSError as error:
         print(path.removeprefix(home), error.strerror)
 """
@@ -68,5 +69,5 @@ async def test_nothing_outside_is_read_or_written(home: Path) -> None:
             assert "Denied by rule restrict_to_workspace" in result
     spied = results[len(commands) - 1]
     assert "of the workspace" in spied and "/other/diary.txt No such file" in spied
-    assert spied.count("Read-only file system") == 2
+    assert "\\n/made Read-only file system" in spied
     assert [*other.iterdir()] == [other / "diary.txt"] and not (home / "made").exists()
