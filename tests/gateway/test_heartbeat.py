@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from odin.config.gateway_settings import HeartbeatSettings
 from odin.core.errors import ConfigError
-from odin.core.gateway_settings import HeartbeatSettings
 from odin.gateway.heartbeat import is_active, parse_hours
 from odin.testing import ScriptedServer, call, fault, say
 from tests.conftest import RunHere

@@ -89,7 +89,7 @@ def test_variables(home: Path, run_here: RunHere) -> None:
         "ODIN_GATEWAY_CHANNELS_OTHER_TOKEN": TOKEN,
         "ODIN_GATEWAY_WEBHOOKS_CI_SECRET": GOOD,
     }
-    settings = load("/", {**os.environ, **env}).gateway
+    settings = load("/", {**os.environ, **env}).read_gateway()
     assert (settings.port, settings.channels["my_bot"].owners) == (2, ("1",))
     assert settings.channels["my_bot"].allow_from == ("7", "8") and settings.channels["other"].token == TOKEN
     assert settings.webhooks["ci"].secret == GOOD
@@ -100,7 +100,7 @@ def test_variables(home: Path, run_here: RunHere) -> None:
 def test_a_project_sets_nothing(home: Path, workspace: Path) -> None:
     (workspace / "odinconfig.json").write_text('{"gateway": {"port": 1}}')
     config = load(str(workspace), os.environ)
-    assert config.gateway.port == 18790 and "gateway is ignored in a project file" in str(config.problems)
+    assert config.read_gateway().port == 18790 and "gateway is ignored in a project file" in str(config.problems)
 
 
 def test_commands_without_a_gateway(home: Path, run_here: RunHere) -> None:

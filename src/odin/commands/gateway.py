@@ -123,7 +123,7 @@ def _show_status(argv: list[str]) -> int:
 def _find_heartbeat(store: GatewayStore, jobs: Sequence[JobStatus]) -> dict[str, Any] | None:
     """Return when the heartbeat is due and what it cost; None if it is off."""
     item = next((item for item in jobs if item.job.name == HEARTBEAT), None)
-    if item is None or not load("/", os.environ).gateway.heartbeat.enabled:
+    if item is None or not load("/", os.environ).read_gateway().heartbeat.enabled:
         return None
     run = item.run
     return {
@@ -152,13 +152,14 @@ def run_status(argv: list[str]) -> int:
     )
     parser.parse_args(argv)
     config, store = load("/", os.environ), GatewayStore(_get_folder())
+    gateway = config.read_gateway()
     environment = make_environment(os.environ, "/")
-    workspace, running = Path(environment.expand_home(config.gateway.workspace)), find_running(_get_folder())
+    workspace, running = Path(environment.expand_home(gateway.workspace)), find_running(_get_folder())
     made = "" if (workspace / HEARTBEAT_FILE).exists() else " (`odin onboard` sets it up)"
     lines = [
         f"Odin {__version__}",
         f"Settings: {get_config_dir(os.environ) / CONFIG_NAME}",
-        f"Model: {config.gateway.model or config.model or 'chosen by Odin (`odin models` lists them)'}",
+        f"Model: {gateway.model or config.model or 'chosen by Odin (`odin models` lists them)'}",
         f"Workspace: {workspace}{made}",
         f"Gateway: running as process {running}." if running else "Gateway: not running. `odin gateway` starts it.",
         *_describe_jobs(store, list_jobs(store)),

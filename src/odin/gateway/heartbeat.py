@@ -10,8 +10,8 @@ import re
 from datetime import datetime
 from pathlib import Path
 
+from odin.config.gateway_settings import HeartbeatSettings
 from odin.core.errors import ConfigError
-from odin.core.gateway_settings import HeartbeatSettings
 from odin.core.schedule import Schedule, find_zone
 from odin.gateway.channel import (
     Abilities,

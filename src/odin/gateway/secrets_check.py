@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable
 
+from odin.config.gateway_settings import GatewaySettings
 from odin.core.errors import ConfigError
-from odin.core.gateway_settings import GatewaySettings
 
 MIN_SECRET_CHARS = 16
 """Of a secret that is made for Odin. What a platform gives out, such as a password, may have half of that."""

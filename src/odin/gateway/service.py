@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from odin.app.policy import build_redactor
 from odin.config import Options, load
+from odin.config.gateway_settings import ChannelSettings, GatewaySettings
 from odin.config.paths import LOG_FOLDER, make_environment
 from odin.core.errors import ConfigError, OdinError, UsageError
-from odin.core.gateway_settings import ChannelSettings, GatewaySettings
 from odin.core.private_folders import make_private_folder
 from odin.gateway.admission import SenderAccess
 from odin.gateway.channel import (
@@ -214,7 +214,7 @@ async def open_gateway(
     config = load("/", env)
     if wrong := next((problem for problem in config.problems if problem.key == "gateway"), None):
         raise ConfigError(wrong.describe(), "Correct it, or remove it.")
-    settings = config.gateway
+    settings = config.read_gateway()
     check_secrets(settings, lambda token: open_access(env).find(token) is not None)
     workspace = Path(environment.expand_home(settings.workspace))
     with suppress(FileExistsError):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from odin.app.workspace import make_workspace
 from odin.config import Config, Options
+from odin.config.gateway_settings import GatewaySettings
 from odin.core.call_events import (
     PermissionAnswered,
     PermissionAsked,
@@ -27,7 +28,6 @@ from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import AgentShutdown, OdinError
 from odin.core.event import Envelope, PromptInjected, TurnEnded, TurnStarted
 from odin.core.format import format_seconds
-from odin.core.gateway_settings import GatewaySettings
 from odin.core.interaction import make_interaction
 from odin.core.op import Answer, ChangePrompt, Prompt, SetBudget
 from odin.core.provider import NoCompactor
