@@ -40,8 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "acp": {"core", "config", "app", "engine", "host", "server.local", "session", "ui", "version"},
     "gateway": {
         "core", "config", "app", "engine", "host", "providers.address", "providers.http", "remote.local",
-        "sandbox.process", "sandbox.runner", "server.access", "server.guard", "server.http", "server.local",
-        "server.pairing_codes", "tools.files", "ui",
+        "remote.protocol", "sandbox.process", "sandbox.runner", "server.access", "server.guard", "server.http",
+        "server.local", "server.pairing_codes", "tools.files", "ui",
     },
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {

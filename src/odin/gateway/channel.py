@@ -190,7 +190,8 @@ class Channel(Protocol):
 
 
 class ChannelSetup(Struct, frozen=True):
-    """What a channel is made of. It keeps files in `folder`; `http` is the HTTP client of the process."""
+    """What a channel is made of. It keeps files in `folder`; `http` is the HTTP client of the process, and `report`
+    writes a sentence to the log."""
 
     name: str
     settings: ChannelSettings
@@ -198,6 +199,7 @@ class ChannelSetup(Struct, frozen=True):
     folder: Path
     env: Mapping[str, str]
     http: "HttpClient"
+    report: Callable[[str], object]
 
 
 class DeliveryFailed(OdinError):

@@ -1,12 +1,12 @@
 """`odin gateway` without its command line: channels bring messages, sessions answer them, and the outbox sends that."""
 
 import asyncio
-import fcntl
 import os
 import sqlite3
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -16,8 +16,7 @@ from odin.app.policy import build_redactor
 from odin.config import Options, load
 from odin.config.gateway_settings import ChannelSettings, GatewaySettings
 from odin.config.paths import LOG_FOLDER, make_environment
-from odin.core.errors import ConfigError, OdinError, UsageError
-from odin.core.private_folders import make_private_folder
+from odin.core.errors import ConfigError, OdinError
 from odin.gateway.admission import SenderAccess
 from odin.gateway.channel import (
     AnswerState,
@@ -36,6 +35,7 @@ from odin.gateway.chats import Chats
 from odin.gateway.gateway_log import GATEWAY_LOG_NAME, GatewayLog
 from odin.gateway.heartbeat import HeartbeatChannel
 from odin.gateway.jobs import HEARTBEAT, LAST_OWNER_CHAT
+from odin.gateway.lock import GATEWAY_FOLDER, hold_lock
 from odin.gateway.outbox import FIRST_PAUSE_S, Outbox, describe_error
 from odin.gateway.progress import FIRST_MESSAGE_S
 from odin.gateway.schedules import TICK_S, Scheduler
@@ -46,9 +46,6 @@ from odin.host.manager import SessionManager
 from odin.providers.http import HttpClient
 from odin.server.access import open_access
 from odin.server.local import LocalListener
-
-GATEWAY_FOLDER = "gateway"
-"""The folder of the gateway in the state folder."""
 
 SYSTEM_CHANNEL = "system"
 LAST_CHAT = "last_chat"
@@ -172,32 +169,6 @@ class Gateway:
                 await asyncio.sleep(_FIRST_PAUSE_S)
 
 
-@contextmanager
-def hold_lock(folder: Path) -> Generator[None]:
-    """Hold the lock of the gateway with this folder. Raise UsageError if another one runs."""
-    fd = os.open(make_private_folder(folder) / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = os.read(fd, 20).decode(errors="replace").strip()
-            raise UsageError(f"A gateway is running already (process {pid}).", "Stop it first.") from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(fd)
-
-
-def find_running(folder: Path) -> str:
-    """Return the id of the process of the gateway with this folder, or ""."""
-    try:
-        with hold_lock(folder):
-            return ""
-    except UsageError:
-        return (folder / "lock").read_text().strip()
-
-
 @asynccontextmanager
 async def open_gateway(
     options: Options,
@@ -226,7 +197,9 @@ async def open_gateway(
         http, manager = HttpClient(env), SessionManager()
         db = StoreThread(GatewayStore(folder, clock))
         try:
-            setup = ChannelSetup("", ChannelSettings(), settings, folder, env, http)
+            setup = ChannelSetup(
+                "", ChannelSettings(), settings, folder, env, http, partial(log.write, "failed", "gateway", "", "")
+            )
             channels: dict[str, Channel] = {"terminal": TerminalChannel(setup)}
             if settings.webhooks:
                 channels["webhook"] = WebhookChannel(setup, clock)
@@ -234,7 +207,8 @@ async def open_gateway(
                 if name in (*channels, "webhook", HEARTBEAT, SYSTEM_CHANNEL, "cli"):
                     raise ConfigError(f"gateway.channels: {name!r} is a name of Odin's own.", "Choose another one.")
                 if given.enabled:
-                    channels[name] = make_channel(replace(setup, name=name, settings=given), built_in)
+                    report = partial(log.write, "failed", name, "", "")
+                    channels[name] = make_channel(replace(setup, name=name, settings=given, report=report), built_in)
             heartbeat = HeartbeatChannel(db, settings.heartbeat)
             if settings.heartbeat.enabled:
                 channels[HEARTBEAT] = heartbeat

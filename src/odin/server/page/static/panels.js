@@ -1,6 +1,6 @@
 // What is known of a session beside its conversation: tasks, activity, queue, status line, side panel.
 
-import { clip, count, Elapsed, Fold, html, join, linkTo, load, MODES, nextMode, oneLine, plural, save, useEffect, useRef, useState } from './base.js';
+import { clip, count, Elapsed, Fold, html, join, linkTo, load, MODES, nextMode, oneLine, plural, save, take, useEffect, useRef, useState } from './base.js';
 import { Dialog, toast } from './dialogs.js';
 import { Counts } from './diff.js';
 
@@ -62,10 +62,7 @@ export function Queue({ screen }) {
   const onKeyDown = (event, prompt) => {
     if (event.target.tagName === 'BUTTON' && ['Enter', ' '].includes(event.key)) return;
     const action = !event.ctrlKey && !event.altKey && !event.metaKey && makeActions(prompt, event.currentTarget)[event.key];
-    if (!action) return;
-    event.preventDefault();
-    event.stopPropagation();
-    action();
+    if (action) take(event, action);
   };
   const button = (words, run, label) => html`<button class="small" aria-label=${label} onClick=${run}>${words}</button>`;
   return html`<section class="queue" aria-label=${plural(state.queue.length, 'queued prompt')}>
@@ -105,7 +102,7 @@ function Sections({ screen }) {
       <p class="pairs">${chip('effort', state.effort || 'default', 'prompt')}${session.agent ? null : [chip('role', state.role, 'approve'), chip('permissions', state.permission_mode, 'approve')]}</p>
     <//>
     ${state.context_limit > 0 && html`<${Section} title="Context">
-      ${row('/context', html`<span class=${`meter ${share >= 0.8 ? 'warn' : ''}`} ref=${(node) => node?.style.setProperty('--share', share)}></span> <span>${Math.round(share * 100)}%</span>`, `Context: ${Math.round(share * 100)}% used`)}
+      ${row('/context', html`<progress aria-label="Context" class=${share >= 0.8 ? 'warn' : ''} value=${share}></progress> <span>${Math.round(share * 100)}%</span>`, `Context: ${Math.round(share * 100)}% used`)}
       <p class="dim">${count(state.context_tokens)} of ${count(state.context_limit)} tokens</p><//>`}
     ${state.cost && html`<${Section} title="Cost">
       ${row('/usage', state.cost)}
@@ -113,7 +110,7 @@ function Sections({ screen }) {
     ${agents.length > 0 && html`<${Section} title="Agents" more=${asking ? `${asking} waiting for you` : ''}>
       ${session.agent && html`<a class="row" data-closes href=${linkTo(session.id)}>main</a>`}
       ${agents.map((agent) => html`<a key=${agent.id} class="row" data-closes href=${linkTo(session.id, agent.id)} aria-current=${agent.id === session.agent ? 'page' : undefined}>
-        <span class=${agent.is_asking ? 'warn' : agent.is_working ? 'accent' : 'dim'} aria-hidden="true">${agent.is_asking ? '?' : agent.is_working ? '◐' : '•'}</span>
+        <span class=${agent.tone} aria-hidden="true">${agent.mark}</span>
         <span class="what"><b data-color=${agent.color || undefined}>${agent.id}</b> <span>${clip(agent.description, 60)}</span>
           <span class="detail">${join(oneLine(agent.text, 80), agent.context_limit && `context ${Math.round((100 * agent.context_tokens) / agent.context_limit)}%`)}</span></span></a>`)}
       ${row('/agents', html`<span class="dim">stop, steer or close</span>`)}<//>`}
@@ -121,7 +118,7 @@ function Sections({ screen }) {
       ${files.slice(0, 12).map((file) => row(`/diff ${file.path}`, html`<span class="path">${file.path}</span> ${file.is_deleted ? html`<span class="bad">deleted</span>` : file.is_counted ? html`<${Counts} ...${file} />` : null}`))}
       ${row('/diff', html`<span class="dim">${files.length > 12 ? `${files.length - 12} more · ` : ''}all changes</span>`)}<//>`}
     ${processes.length > 0 && html`<${Section} title="Background processes" more=${running || ''}>
-      ${processes.slice(0, 6).map((one) => row(`/ps ${one.id}`, html`<span class=${one.status === 'running' ? 'accent' : one.status === 'failed' ? 'bad' : 'dim'}>${one.status === 'running' ? '▶' : one.status === 'failed' ? '✗' : '■'}</span>
+      ${processes.slice(0, 6).map((one) => row(`/ps ${one.id}`, html`<span class=${one.tone}>${one.mark}</span>
         <b>${one.id}</b> <span>${clip(one.description || one.command, 60)}</span>`))}<//>`}
     <${Section} title="Project">
       <p class="path">${state.cwd}</p>
