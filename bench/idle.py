@@ -22,7 +22,7 @@ WATCHED_S = 12.0
 PATIENCE_S = 30.0
 
 
-def _processor_s(pid: int) -> float:
+def get_processor_s(pid: int) -> float:
     """Return the CPU time that the process has used so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -39,9 +39,9 @@ def _heard(fd: int, seconds: float, until: Callable[[bytes], bool] = lambda said
 
 def _percent(pid: int, fd: int) -> float:
     _heard(fd, 2.0)
-    before = _processor_s(pid)
+    before = get_processor_s(pid)
     _heard(fd, WATCHED_S)
-    return (_processor_s(pid) - before) / WATCHED_S * 100
+    return (get_processor_s(pid) - before) / WATCHED_S * 100
 
 
 def _measured(home: Path, env: dict[str, str], options: list[str], ready: bytes) -> tuple[float, float]:

@@ -34,6 +34,7 @@ GROUPS = (
     "page",
     "acp",
     "fleet",
+    "gateway",
     "commands",
     "views",
     "cancel",

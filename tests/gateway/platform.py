@@ -4,7 +4,7 @@ import asyncio
 import io
 import itertools
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -134,11 +134,12 @@ class Platform:
         return "\n".join(part.text for part in self.sent if part.key.startswith(key))
 
 
-def write_settings(home: Path, **gateway: Any) -> None:
+def write_settings(home: Path, *, more: Mapping[str, Any] | None = None, **gateway: Any) -> None:
+    """Write the settings of the gateway, and `more` beside them."""
     folder = home / ".config/odin"
     folder.mkdir(parents=True, exist_ok=True)
     given = {"workspace": str(home / "odin"), **gateway}
-    (folder / "odinconfig.json").write_bytes(msgspec.json.encode({"gateway": given}))
+    (folder / "odinconfig.json").write_bytes(msgspec.json.encode({"gateway": given, **(more or {})}))
 
 
 def open_store() -> GatewayStore:
@@ -161,10 +162,11 @@ async def run_gateway(
     err: io.StringIO | None = None,
     progress_s: float = 60.0,
     timing: Timing = DEFAULT_TIMING,
+    token: str = TOKEN,
     **settings: Any,
 ) -> AsyncGenerator[Gateway]:
     """Run a gateway of which `owners` are owners on the platform, and `allow_from` may write."""
-    people = {"token": TOKEN, "owners": owners, "allow_from": allow_from, "groups": groups}
+    people = {"token": token, "owners": owners, "allow_from": allow_from, "groups": groups}
     write_settings(home, channels={"chatty": people}, **settings)
     options = Options(env={**os.environ, **model.env("anthropic")}, timing=timing)
     async with open_gateway(

@@ -259,27 +259,33 @@ async def test_files_of_the_model(home: Path) -> None:
     assert Path(file.path).stat().st_mode & 0o777 == 0o600
 
 
-async def test_failures_are_told(home: Path) -> None:
-    """A message that cannot be answered says so, and can be tried again; secrets are in no line of the log."""
+async def test_failures_are_told(home: Path, run_here: RunHere) -> None:
+    """A message that cannot be answered says so, and can be tried again; no secret is in the log, nor is one shown."""
     platform, err = Platform(), io.StringIO()
-    platform.fails = [DeliveryFailed(f"401 for {TOKEN}"), DeliveryFailed("busy")]
+    other = f"ghp_{'aB3dE5fG7h' * 4}"[:40]
+    platform.fails = [DeliveryFailed(f"401 for {TOKEN} and {other}"), DeliveryFailed("busy")]
     script = [fault(400, message=f"bad {TOKEN}"), say("fine"), say("better")]
     with ScriptedServer(script) as model:
         async with run_gateway(model, platform, home, err=err) as gateway:
-            await platform.write("one")
+            await platform.write(f"one {other}")
             assert (await platform.wait_for(1))[0].startswith("Error processing message: ")
+            shown = run_here("gateway", "failed")[1] + run_here("gateway", "failed", "--json")[1]
+            assert "one [redacted: " in shown and "bad [redacted: " in shown
+            for secret in (TOKEN, other):
+                assert secret not in shown + platform.list_texts()[0]
+                assert secret not in open_store()._db.execute("SELECT error FROM inbox").fetchone()[0]
             await platform.write("two")
             assert (await platform.wait_for(2))[1] == "fine"
             store = open_store()
             (failed,) = store.list_failed()
-            assert (failed.id, failed.state, failed.text) == ("in-1", "not answered", "one")
+            assert (failed.id, failed.state, failed.text) == ("in-1", "not answered", f"one {other}")
             store.retry_failed("in-1")
             gateway.chats.get("chatty", "ann").wake()
             assert (await platform.wait_for(3))[2] == "better"
             assert store.list_failed() == []
     assert "The last message is not answered yet" in get_user_texts(model.requests[2])
     log = (get_state_dir(os.environ) / "logs/gateway.log").read_text()
-    assert log == err.getvalue() and TOKEN not in log and "retry chatty:ann" in log
+    assert log == err.getvalue() and TOKEN not in log and other not in log and "retry chatty:ann" in log
     assert (get_state_dir(os.environ) / "gateway/gateway.db").stat().st_mode & 0o777 == 0o600
 
 

@@ -23,6 +23,7 @@ SAID = {
     "/use nothing": "nothing",
     "/subagents": "No sub-agent",
     "/clear now": "A new conversation begins.",
+    "/at 18:00 tea": "/at does not work in a chat. Ask for it in your own words.",
     "/nosuchcommand": "Unknown command /nosuchcommand.",
 }
 

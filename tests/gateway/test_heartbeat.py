@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from odin.config.gateway_settings import HeartbeatSettings
 from odin.core.errors import ConfigError
-from odin.core.gateway_settings import HeartbeatSettings
 from odin.gateway.heartbeat import is_active, parse_hours
 from odin.testing import ScriptedServer, call, fault, say
 from tests.conftest import RunHere
 from tests.core.test_schedule import ts
 from tests.gateway.platform import Platform, open_store, run_gateway
 from tests.gateway.test_chats import get_user_texts, list_starts
-from tests.gateway.test_schedules import Clock, list_states
+from tests.gateway.test_schedules import HOUR, Clock, list_states
 
 BEAT = 1800.0
 ON: dict[str, Any] = {"enabled": True}
@@ -98,6 +98,25 @@ async def test_no_model_is_asked(home: Path, settings: dict[str, Any], file: str
     assert (home / "odin/HEARTBEAT.md").exists()
 
 
+@pytest.mark.parametrize("tools", [(), ("Read",)])
+async def test_one_turn_without_tools(home: Path, tools: tuple[str, ...]) -> None:
+    """It has the tool `message` and those that are listed, starts no MCP servers, and has a limit of requests."""
+    platform, clock = Platform(), Clock()
+    write_file(home)
+    started = home / "started"
+    servers = {"mcp": {"spy": {"command": "sh", "args": ["-c", f"touch {started}; cat"]}}}
+    replies = [call("Read", {"file_path": "HEARTBEAT.md"}), call("ExecuteCommand", {"command": "true"})]
+    with ScriptedServer([*replies, *[call("message", {"content": "again"})] * 3]) as model:
+        heartbeat, timing = {**ON, "tools": tools}, clock.timing
+        async with run_gateway(model, platform, home, timing=timing, heartbeat=heartbeat, max_turns=3, more=servers):
+            clock.now += 2
+            await wait_for_beats(platform, 1)
+    read, ran = (str(request.messages[-1]["content"]) for request in model.requests[1:])
+    assert {tuple(sorted(request.tool_names)) for request in model.requests} == {(*tools, "message")}
+    assert ("Look at the mail." in read) == bool(tools) and "is switched off" in ran
+    assert len(model.requests) == 3 and not started.exists()
+
+
 async def test_off(home: Path) -> None:
     """It does nothing until it is switched on, and nothing after it was switched off, also if a beat was due."""
     platform, clock = Platform(), Clock()
@@ -111,7 +130,7 @@ async def test_off(home: Path) -> None:
             async with run_gateway(model, platform, home, timing=clock.timing, heartbeat=settings):
                 clock.now += BEAT
                 await asyncio.sleep(0.1)
-    assert len(model.requests) == 1
+    assert len(model.requests) == 1 and list_states("heartbeat") == ["done"]
 
 
 async def test_missed_beats_are_one(home: Path) -> None:
@@ -128,6 +147,25 @@ async def test_missed_beats_are_one(home: Path) -> None:
             async with run_gateway(model, platform, home, timing=clock.timing, heartbeat=ON):
                 await asyncio.sleep(0.05)
     assert len(model.requests) == 2
+
+
+async def test_the_clock_is_set_back(home: Path) -> None:
+    """It beats on after half an hour, not when the clock has come so far again. One that is set forward: one beat."""
+    platform, clock, err = Platform(), Clock(), io.StringIO()
+    write_file(home)
+    with ScriptedServer([say("HEARTBEAT_OK")] * 4) as model:
+        async with run_gateway(model, platform, home, timing=clock.timing, heartbeat=ON, err=err):
+            clock.now += 2
+            await wait_for_beats(platform, 1)
+            clock.now += 100 * BEAT
+            await wait_for_beats(platform, 2)
+            clock.now -= 200 * BEAT
+            await platform.wait_until(lambda: "set back" in err.getvalue())
+            clock.now += BEAT
+            await wait_for_beats(platform, 3)
+            clock.now += BEAT
+            assert await wait_for_beats(platform, 4) == ["done"] * 4
+    assert len(model.requests) == 4
 
 
 async def test_never_two_at_once_and_not_while_a_chat_is_answered(home: Path) -> None:
@@ -183,7 +221,9 @@ async def test_the_budget_of_a_day(home: Path, run_here: RunHere) -> None:
             clock.now += BEAT
             assert (await wait_for_beats(platform, 2))[-1] == "skipped"
             out = run_here("gateway", "status")[1]
-    assert len(model.requests) == 1
+            clock.now += 24 * HOUR
+            assert (await wait_for_beats(platform, 3))[-1] == "done"
+    assert len(model.requests) == 2
     assert "Heartbeat: next " in out and "today $0.0" in out and "it is used up" not in out
 
 
@@ -211,6 +251,15 @@ def test_active_hours() -> None:
     ):
         settings = HeartbeatSettings(active_hours=hours, timezone="Europe/Berlin")
         assert is_active(settings, ts(f"2026-01-05T{at}+01:00")) == expected, (hours, at)
+    settings = HeartbeatSettings(active_hours="02:00-03:00", timezone="Europe/Berlin")
+    for at, expected in (
+        ("2026-03-29T01:59+01:00", False),  # an hour that does not exist
+        ("2026-03-29T03:00+02:00", False),
+        ("2026-10-25T02:30+02:00", True),  # one that comes twice
+        ("2026-10-25T02:30+01:00", True),
+        ("2026-10-25T03:00+01:00", False),
+    ):
+        assert is_active(settings, ts(at)) == expected, at
     for wrong in ("8-22", "08:00-08:00", "25:00-26:00", "always"):
         with pytest.raises(ConfigError, match="active_hours"):
             parse_hours(wrong)

@@ -10,7 +10,7 @@ import pytest
 
 from odin.gateway.channel import InboundMessage
 from odin.testing import ScriptedServer, call, say
-from tests.gateway.platform import Platform, run_gateway
+from tests.gateway.platform import Platform, open_store, run_gateway
 
 WRITE = call("WriteFile", {"file_path": "note.txt", "content": "hello\n"})
 
@@ -91,6 +91,49 @@ async def test_a_group_is_answered_with_buttons(home: Path, workspace: Path) -> 
             await platform.wait_for_request()
             await platform.press("Yes", **group)
             assert (await platform.wait_for(3, "room"))[2] == "written"
+
+
+async def test_a_channel_without_buttons(home: Path, workspace: Path) -> None:
+    """It gets none: a request is answered with words, and in a group on the computer."""
+    platform, other = Platform(buttons=False), call("WriteFile", {"file_path": "other.txt", "content": "hello\n"})
+    ask = call("Question", {"questions": [{"question": "Which?", "header": "Color", "options": [{"label": "red"}]}]})
+    group: dict[str, Any] = {"chat": "room", "is_group": True, "is_mention": True}
+    with ScriptedServer([WRITE, say("written"), ask, say("red it is"), other]) as model:
+        async with bind(model, platform, home, workspace):
+            await platform.write("note it")
+            assert "Answer with `yes`" in (await platform.wait_for(2))[1]
+            await platform.wait_until(lambda: open_store().is_sent(platform.sent[-1].key))
+            await platform.write("yes")
+            assert (await platform.wait_for(3))[2] == "written"
+            await platform.write("paint it")
+            assert "Answer with a number" in (await platform.wait_for(4))[3]
+            await platform.wait_until(lambda: open_store().is_sent(platform.sent[-1].key))
+            await platform.write("1")
+            assert (await platform.wait_for(5))[4] == "red it is"
+            await platform.write(f"/bind {workspace}", **group)
+            await platform.wait_for(1, "room")
+            await platform.write("note it", **group)
+            assert "Answer it with `odin -r " in (await platform.wait_for(2, "room"))[1]
+    assert [part.buttons for part in platform.sent if part.buttons] == []
+
+
+async def test_a_file_with_secrets_is_never_sent(home: Path, workspace: Path) -> None:
+    """Not even if the owner allows it. One outside of the folder is, then."""
+    platform = Platform(max_file_bytes=1000)
+    (workspace / ".env").write_text("KEY=1")
+    (home / "photo.txt").write_text("a photo")
+    script = [call("message", {"files": [name]}) for name in (".env", str(home / "photo.txt"))]
+    with ScriptedServer([*script, say("done")]) as model:
+        async with bind(model, platform, home, workspace):
+            await platform.write("send them")
+            for _ in script:
+                asked = await platform.wait_for_request()
+                assert asked.startswith("message ")
+                count = len(platform.sent)
+                await platform.press("Yes")
+                await platform.wait_until(lambda: len(platform.sent) > count)  # noqa: B023
+    assert ".env may contain secrets, and is never sent" in str(model.requests[1].messages[-1])
+    assert [part.text for part in platform.sent if part.file] == ["photo.txt"]
 
 
 async def test_others_in_a_bound_chat_change_nothing(home: Path, workspace: Path) -> None:

@@ -12,11 +12,13 @@ import pytest
 
 from odin.core.schedule import Schedule
 from odin.core.timing import Timing
+from odin.gateway.channel import DeliveryFailed, InboundMessage
 from odin.gateway.jobs import Job, add_job, list_jobs, list_runs
 from odin.testing import ScriptedServer, call, say
 from odin.testing.script import SeenRequest
 from tests.conftest import RunHere
-from tests.gateway.platform import Platform, open_store, run_gateway, write_settings
+from tests.core.test_schedule import ts
+from tests.gateway.platform import Platform, locate_gateway, open_store, run_gateway, write_settings
 from tests.gateway.test_chats import get_user_texts, list_starts
 from tests.gateway.test_kills import start
 
@@ -124,6 +126,72 @@ async def test_the_clock_jumps(
     assert list_states() == states
 
 
+@pytest.mark.parametrize(
+    ("cron", "start", "dues"),
+    [
+        # 02:30 does not exist, and comes as soon as that is over; the next day all is as usual
+        (
+            "30 2 * * *",
+            "2026-03-28T12:00+01:00",
+            ["2026-03-29T03:00+02:00", "2026-03-30T02:30+02:00", "2026-03-31T02:30+02:00"],
+        ),
+        # 02:30 comes twice, and counts once
+        ("30 2 * * *", "2026-10-24T12:00+02:00", ["2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00"]),
+    ],
+)
+async def test_daylight_saving_time(home: Path, cron: str, start: str, dues: list[str]) -> None:
+    platform, clock = Platform(), Clock()
+    clock.now = ts(start)
+    with ScriptedServer([]) as model:
+        async with run_gateway(model, platform, home, timing=clock.timing):
+            schedule = Schedule(cron=cron, timezone="Europe/Berlin")
+            make_job(clock, "tick", action="message", schedule=schedule)
+            for count, due in enumerate(map(ts, dues), 1):
+                clock.now = due - 1
+                assert [item.due for item in list_jobs(open_store())] == [due]
+                clock.now = due
+                assert await platform.wait_for(count) == ["tick"] * count
+    assert list_states() == ["done"] * len(dues)
+
+
+async def test_a_part_that_waits_when_the_clock_is_set_back(home: Path) -> None:
+    """It is sent at once, and not when the clock has come so far again."""
+    platform, clock = Platform(), Clock()
+    platform.fails = [DeliveryFailed("busy", 3600)]
+    with ScriptedServer([]) as model:
+        async with run_gateway(model, platform, home, timing=clock.timing):
+            await platform.write("/help")
+            await platform.wait_until(lambda: open_store().list_heads()[0].attempts == 1 and not platform.fails)
+            clock.now -= 24 * HOUR
+            assert "/clear" in (await platform.wait_for(1))[0]
+
+
+async def test_what_is_old_is_forgotten(home: Path) -> None:
+    """After 30 days: messages, answers with their files, runs and costs. A message that is repeated before is known."""
+    platform, clock = Platform(max_file_bytes=1000), Clock()
+    (home / "odin").mkdir()
+    (home / "odin/a.txt").write_text("a")
+    replies = [call("message", {"files": ["a.txt"]}), say("sent"), *[say("again")] * 3]
+    with ScriptedServer(replies) as model:
+        async with run_gateway(model, platform, home, timing=clock.timing):
+            make_job(clock, "tick", action="message", schedule=Schedule(at=clock.now + 60))
+            await platform.write("send it", id="1")
+            await platform.wait_for(1)
+            clock.now += 60
+            await platform.wait_for(2)
+            for days, admission, count in ((29, "duplicate", 3), (2, "accepted", 4)):
+                clock.now += days * 24 * HOUR
+                await platform.write("more")
+                await platform.wait_for(count)
+                assert (await platform.write("send it", id="1")).admission == admission
+            await platform.wait_for(5)
+    db = open_store()._db
+    assert [row[0] for row in db.execute("SELECT message FROM inbox ORDER BY seq")] == ["m1", "m2", "1"]
+    assert [row[0] for row in db.execute("SELECT text FROM outbox")] == ["again"] * 3
+    assert list_states() == [] and [*(locate_gateway() / "sent_files").iterdir()] == []
+    assert len({row[0] for row in db.execute("SELECT day FROM costs")}) <= 2
+
+
 async def test_the_gateway_was_off(home: Path) -> None:
     """Missed prompts come together, and the model is told that they are late."""
     platform, clock = Platform(), Clock()
@@ -202,6 +270,44 @@ async def test_jobs_of_the_model(home: Path) -> None:
     assert "There is no job 'tea'" in results[5] and "Only a person can ask" in results[7]
     assert "was made in this chat by somebody who is not the owner" in get_user_texts(model.requests[6])
     assert "> tea time" in get_user_texts(model.requests[6])
+
+
+async def test_commands_of_the_model(home: Path) -> None:
+    """It schedules commands when the owner asks at this computer, and never in chats. Those that are denied stay so."""
+    platform, clock = Platform(), Clock()
+    (home / "work").mkdir()
+
+    def add(command: str, **more: Any) -> Any:
+        return call("cron", {"action": "add", "name": "made", "command": command, "at_seconds": 60, **more})
+
+    replies = [
+        *(add("echo x > made"), say("not in a chat")),
+        *(add("echo x > made"), say("not in a bound chat")),
+        *(add("rm -rf /"), add("date", text="both"), add("echo x > made; date"), say("scheduled")),
+        *(add("date"), say("not by a webhook")),
+    ]
+    webhooks = {"ci": {"secret": "2f1c9b7ad5e84d0f93b1"}}
+    with ScriptedServer(replies) as model:
+        async with run_gateway(model, platform, home, timing=clock.timing, webhooks=webhooks, port=0) as gateway:
+            await platform.write("run it later")
+            await platform.wait_for(1)
+            await platform.write("/bind ~/work")
+            await platform.write("run it later")
+            await platform.wait_for(3)
+            for channel, text in (("terminal", "/bind ~/work"), ("terminal", "run it later"), ("webhook", "run it")):
+                message = InboundMessage(channel=channel, id=text, sender="local", chat="main", text=text)
+                await gateway.deliver(message)
+                await platform.wait_until(lambda: open_store().list_waiting() == [])
+            [made] = [item.job for item in list_jobs(open_store())]
+            assert (made.place, made.action, made.text) == ("terminal:main", "command", "echo x > made; date")
+            clock.now += 60
+            await platform.wait_until(lambda: list_states("made") == ["done"])
+    assert (home / "work/made").read_text() == "x\n"
+    results = [str(request.messages[-1]) for request in model.requests]
+    for number, said in ((1, "only on this computer"), (3, "only on this computer"), (5, "always denied")):
+        assert said in results[number], number
+    assert "Give a text or a command" in results[6] and "Scheduled as made" in results[7]
+    assert "only on this computer" in results[9]
 
 
 async def test_a_schedule_answers_no_request(home: Path) -> None:

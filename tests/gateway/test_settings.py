@@ -14,6 +14,7 @@ from odin.config import Options, load
 from odin.core.errors import OdinError
 from odin.core.rights import Right
 from odin.gateway.parts import split_text
+from odin.gateway.secrets_check import is_placeholder
 from odin.gateway.service import open_gateway
 from odin.server.access import open_access
 from odin.testing import ScriptedServer, say
@@ -32,11 +33,22 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("a template", {"webhooks": {"ci": {"secret": "<INSERT SECRET HERE>"}}}, "is a placeholder"),
     ("an unset variable", {"webhooks": {"ci": {"secret": "$NOT_SET_ANYWHERE"}}}, "NOT_SET_ANYWHERE is not set"),
     ("twice", {"webhooks": {"ci": {"secret": GOOD}, "cd": {"secret": GOOD}}}, "is the same as gateway.webhooks.ci"),
+    ("a token that is too short", {"token": "abc"}, "it needs 8 characters, and not always "),
     ("of a channel", {"webhooks": {"ci": {"secret": TOKEN}}}, "is the same as gateway.channels.chatty.token"),
     ("of odin serve", {"webhooks": {"ci": {"secret": "SERVER"}}}, "is a token of `odin serve`"),
     ("a mistake", {"max_turns": 0}, "gateway.max_turns is ignored"),
     ("another mistake", {"max_budget_usd_per_day": "much"}, "gateway.max_budget_usd_per_day is ignored"),
 ]
+
+
+def test_placeholders() -> None:
+    """Words that stand for a secret are refused, and no token of a platform that happens to contain one."""
+    refused = (
+        "undefined, NULL, todo, changeme, change-me, <token>, ${TOKEN}, {{ api_key }}, xoxb-your-token-here, x-x_X"
+    )
+    accepted = "1234567890:AAE-todo_null_xxxx, xoxb-1234567-password-Zk9, syt_dXNlcg_undefined_1a2b3c, $k7rT0q!m"
+    assert [value for value in refused.split(", ") if not is_placeholder(value)] == []
+    assert [value for value in accepted.split(", ") if is_placeholder(value)] == []
 
 
 @pytest.mark.parametrize(("name", "settings", "said"), REFUSED, ids=[case[0] for case in REFUSED])
@@ -51,6 +63,7 @@ async def test_it_does_not_start(home: Path, name: str, settings: dict[str, Any]
             pass
     assert TOKEN not in refused.value.describe() and token not in refused.value.describe()
     assert platform.setup is None
+    assert ("platform gives you" in refused.value.describe()) == (name == "a token that is too short")
 
 
 @each(
@@ -76,7 +89,7 @@ def test_variables(home: Path, run_here: RunHere) -> None:
         "ODIN_GATEWAY_CHANNELS_OTHER_TOKEN": TOKEN,
         "ODIN_GATEWAY_WEBHOOKS_CI_SECRET": GOOD,
     }
-    settings = load("/", {**os.environ, **env}).gateway
+    settings = load("/", {**os.environ, **env}).read_gateway()
     assert (settings.port, settings.channels["my_bot"].owners) == (2, ("1",))
     assert settings.channels["my_bot"].allow_from == ("7", "8") and settings.channels["other"].token == TOKEN
     assert settings.webhooks["ci"].secret == GOOD
@@ -87,7 +100,7 @@ def test_variables(home: Path, run_here: RunHere) -> None:
 def test_a_project_sets_nothing(home: Path, workspace: Path) -> None:
     (workspace / "odinconfig.json").write_text('{"gateway": {"port": 1}}')
     config = load(str(workspace), os.environ)
-    assert config.gateway.port == 18790 and "gateway is ignored in a project file" in str(config.problems)
+    assert config.read_gateway().port == 18790 and "gateway is ignored in a project file" in str(config.problems)
 
 
 def test_commands_without_a_gateway(home: Path, run_here: RunHere) -> None:

@@ -362,7 +362,8 @@ def _list_configured_secrets(config: Config) -> Iterator[tuple[str, str]]:
     yield "key of the search engine", config.web.search.api_key
     yield from _list_passwords("the catalog", catalog_url=config.catalog_url)
     yield "password of redis", config.redis.password
-    yield from config.gateway.list_secrets()
+    if config.gateway:
+        yield from config.read_gateway().list_secrets()
     yield from _list_passwords("redis", url=config.redis.url)
     yield from list_server_secrets(config.mcp)
 

@@ -198,12 +198,31 @@ class LazySandbox:
             root=os.path.realpath(self._config.root),
             home=os.path.realpath(environment.home),
             env={**environment.variables, "TMPDIR": environment.temporary},
-            odin_folders=own,
+            odin_folders=(*own, *self._list_other_folders()),
             visible=(*self._visible, f"{environment.config_dir}/skills", *plugins),
             writable=tuple(path for path in writable if not any(_overlap(path, root) for root in read_only)),
             views=f"{os.path.realpath(environment.state_dir)}/{VIEW_FOLDER}",
             roots=self._roots,
         )
+
+    def _list_other_folders(self) -> list[str]:
+        """Return what commands do not see of the home if they are restricted to the project: all but that, programs on
+        the PATH, and what begins with a dot, where programs have their settings."""
+        if not self._config.restrict_to_workspace:
+            return []
+        home, project = os.path.realpath(self._environment.home), os.path.realpath(self._config.root)
+        kept = (project, *(root.path for root in self._roots), *self._visible)
+        programs = [os.path.realpath(path) for path in self._environment.get("PATH").split(":")]
+        found: list[str] = []
+        folders = [home]
+        while folders:
+            folder = folders.pop()
+            for path in _list_entries(folder):
+                is_used = Path(path).name.startswith(".") or any(contains(path, one) for one in programs)
+                if path in kept or (folder == home and is_used):
+                    continue
+                (folders if any(contains(path, one) for one in kept) else found).append(path)
+        return found
 
     def _list_secret_folders(self) -> list[str]:
         """Return what to hide of the state folder if the project is a worktree inside it."""
@@ -212,6 +231,12 @@ class LazySandbox:
         own = SCRATCH_FOLDER, SERVER_FOLDER, ACCESS_FOLDER, SHARE_FOLDER, RUN_FOLDER
         names = ("sessions", "checkpoints", "logs", *own) if has_project else ()
         return [f"{state}/{name}" for name in names]
+
+
+def _list_entries(folder: str) -> list[str]:
+    with suppress(OSError):
+        return [f"{folder}/{name}" for name in os.listdir(folder)]  # noqa: PTH208
+    return []
 
 
 def _overlap(one: str, other: str) -> bool:

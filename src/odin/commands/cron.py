@@ -6,9 +6,9 @@ import time
 
 from odin.commands.command_line import Parser, make_formatter, write_json, write_output, write_table
 from odin.config import get_state_dir, load
+from odin.config.gateway_settings import GatewaySettings
 from odin.core.errors import UsageError
 from odin.core.format import clip, format_time, format_usd
-from odin.core.gateway_settings import GatewaySettings
 from odin.core.schedule import format_local, make_schedule
 from odin.gateway.channel import InboundMessage, MessageOptions, MessageOrigin
 from odin.gateway.jobs import (
@@ -50,7 +50,7 @@ Schedules run while `odin gateway` runs. `/loop every` and `/at` do the same in 
 def _open_store() -> tuple[GatewayStore, GatewaySettings, str]:
     """Return the store of the gateway, its settings, and the id of its process, or ""."""
     folder = get_state_dir(os.environ) / GATEWAY_FOLDER
-    return GatewayStore(folder), load("/", os.environ).gateway, find_running(folder)
+    return GatewayStore(folder), load("/", os.environ).read_gateway(), find_running(folder)
 
 
 def run_cron(argv: list[str]) -> int:

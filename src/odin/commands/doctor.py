@@ -278,11 +278,11 @@ class _Checkup:
 
     def _check_channels(self, config: Config) -> None:
         """Say which channels of the gateway lack a package."""
-        if not config.gateway.channels:
+        if not config.gateway.get("channels"):
             return
         from odin.gateway.channels import explain_missing
 
-        for name, given in config.gateway.channels.items():
+        for name, given in config.read_gateway().channels.items():
             kind = given.type or name
             if given.enabled and (missing := explain_missing(kind)):
                 self._add_finding("channel", f"{name}: {missing}", "note" if kind == "matrix" else "broken")

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from odin.app.crash_log import log_unhandled_errors
+from odin.app.policy import build_redactor
 from odin.commands.command_line import (
     Parser,
     get_stdout,
@@ -123,7 +125,7 @@ def _show_status(argv: list[str]) -> int:
 def _find_heartbeat(store: GatewayStore, jobs: Sequence[JobStatus]) -> dict[str, Any] | None:
     """Return when the heartbeat is due and what it cost; None if it is off."""
     item = next((item for item in jobs if item.job.name == HEARTBEAT), None)
-    if item is None or not load("/", os.environ).gateway.heartbeat.enabled:
+    if item is None or not load("/", os.environ).read_gateway().heartbeat.enabled:
         return None
     run = item.run
     return {
@@ -136,7 +138,7 @@ def _find_heartbeat(store: GatewayStore, jobs: Sequence[JobStatus]) -> dict[str,
 
 def _describe_jobs(store: GatewayStore, jobs: Sequence[JobStatus]) -> list[str]:
     beat = next((item for item in jobs if item.job.name == HEARTBEAT), None)
-    is_on = beat is not None and load("/", os.environ).gateway.heartbeat.enabled
+    is_on = beat is not None and load("/", os.environ).read_gateway().heartbeat.enabled
     lines = [f"Heartbeat: {describe_heartbeat(store, beat)}"] if beat is not None and is_on else []
     others = [item for item in jobs if item.job.name != HEARTBEAT]
     due = next((item for item in others if item.due), None)
@@ -151,13 +153,14 @@ def run_status(argv: list[str]) -> int:
     )
     parser.parse_args(argv)
     config, store = load("/", os.environ), GatewayStore(_get_folder())
+    gateway = config.read_gateway()
     environment = make_environment(os.environ, "/")
-    workspace, running = Path(environment.expand_home(config.gateway.workspace)), find_running(_get_folder())
+    workspace, running = Path(environment.expand_home(gateway.workspace)), find_running(_get_folder())
     made = "" if (workspace / HEARTBEAT_FILE).exists() else " (`odin onboard` sets it up)"
     lines = [
         f"Odin {__version__}",
         f"Settings: {get_config_dir(os.environ) / CONFIG_NAME}",
-        f"Model: {config.gateway.model or config.model or 'chosen by Odin (`odin models` lists them)'}",
+        f"Model: {gateway.model or config.model or 'chosen by Odin (`odin models` lists them)'}",
         f"Workspace: {workspace}{made}",
         f"Gateway: running as process {running}." if running else "Gateway: not running. `odin gateway` starts it.",
         *_describe_jobs(store, list_jobs(store)),
@@ -182,7 +185,8 @@ def _list_failed(argv: list[str]) -> int:
     if args.drop:
         store.drop_failed(args.drop)
         return write_output(f"{args.drop} is forgotten.\n")
-    failed = store.list_failed()
+    hide = build_redactor(load("/", os.environ), os.environ, ()).hide  # who wrote may have written a secret
+    failed = [replace(item, error=hide(item.error), text=hide(item.text)) for item in store.list_failed()]
     if args.json:
         return write_json([{name: getattr(item, name) for name in item.__struct_fields__} for item in failed])
     if not failed:

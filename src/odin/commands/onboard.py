@@ -37,7 +37,7 @@ def run_onboard(argv: list[str]) -> int:
         formatter_class=make_formatter,
     )
     parser.parse_args(argv)
-    workspace = Path(make_environment(os.environ, "/").expand_home(load("/", os.environ).gateway.workspace))
+    workspace = Path(make_environment(os.environ, "/").expand_home(load("/", os.environ).read_gateway().workspace))
     made: list[str] = []
     try:
         workspace.mkdir(parents=True, mode=0o700, exist_ok=True)

@@ -176,6 +176,10 @@ class ConfigValidator:
                 continue
             if not at:
                 self._expanded = False
+            if path == "gateway":
+                from odin.config.gateway_settings import GatewaySettings
+
+                types[key] = GatewaySettings
             verbatim = not at and key in self._verbatim
             found = (
                 self._convert_value(value, types[key], path)

@@ -39,7 +39,6 @@ from odin.config.settings import (
 from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
-from odin.core.gateway_settings import ChannelSettings, GatewaySettings, TriggerSettings, WebhookSettings
 from odin.core.policy import RuleAction, RuleLayer
 from odin.core.root import Root
 from odin.core.text import describe_mismatch
@@ -478,9 +477,13 @@ def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:
 
 def _read_gateway_variables(layers: _Layers, env: Mapping[str, str]) -> None:
     """Set keys of `gateway`: `ODIN_GATEWAY_PORT`, or `ODIN_GATEWAY_CHANNELS_NAME_TOKEN` for the channel `name`."""
+    found = [name for name in sorted(env) if name.startswith(GATEWAY_PREFIX) and env[name].strip()]
+    if not found:
+        return
+    from odin.config.gateway_settings import ChannelSettings, GatewaySettings, TriggerSettings, WebhookSettings
+
     value: dict[str, Any] = dict(layers.values.get("gateway", {}))
     written: dict[str, Any] = dict(layers.written.get("gateway", value))
-    found = [name for name in sorted(env) if name.startswith(GATEWAY_PREFIX) and env[name].strip()]
     for variable in found:
         key = variable.removeprefix(GATEWAY_PREFIX).lower()
         path = (key,)
@@ -494,8 +497,6 @@ def _read_gateway_variables(layers: _Layers, env: Mapping[str, str]) -> None:
                 path = (group, rest.removesuffix(f"_{field}"), field)
         _set_at(value, path, env[variable].strip())
         _set_at(written, path, f"${variable}")
-    if not found:
-        return
     try:
         value = msgspec.to_builtins(msgspec.convert(value, GatewaySettings, strict=False))
     except msgspec.ValidationError as error:
@@ -507,7 +508,7 @@ def _set_at(value: dict[str, Any], path: Sequence[str], text: str) -> None:
     """Set a value in nested objects, which are copied. Lists are separated by commas."""
     for name in path[:-1]:
         value[name] = value = dict(value.get(name, {}))
-    value[path[-1]] = text.split(",") if path[-1] in ("owners", "allow_from", "groups") else text
+    value[path[-1]] = text.split(",") if path[-1] in ("owners", "allow_from", "groups", "tools") else text
 
 
 def _validate_value(name: str, value: Any, where: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from odin.config.gateway_settings import GatewaySettings
 from odin.config.layers import ENVIRONMENT_KEYS, MERGE_FUNCTIONS, REDIS_VARIABLE, TIGHTNESS_CHECKS, USER_ONLY_KEYS
 from odin.config.settings import ConfigKeys, RetrySettings
 from odin.providers.settings import ModelSettings, ProviderSettings, VariantSettings
@@ -36,6 +37,10 @@ def build_schema() -> dict[str, Any]:
             if "description" not in found:
                 found["description"] = texts.get(name) or _NESTED_TEXTS[name]
     top: dict[str, Any] = defs.pop("ConfigKeys")
+    late = msgspec.json.schema(GatewaySettings)
+    defs |= late["$defs"]
+    gateway = {"$ref": late["$ref"], "default": msgspec.to_builtins(GatewaySettings())}
+    top["properties"]["gateway"] = {"description": top["properties"]["gateway"]["description"], **gateway}
     properties = {
         "$schema": {"type": "string", "description": "The URL of this schema, for editors."},
         **top["properties"],

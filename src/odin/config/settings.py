@@ -4,8 +4,9 @@ The JSON schema and the table in the documentation are generated from these clas
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
+import msgspec
 from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import replace
 
@@ -13,7 +14,6 @@ from odin.config.files import ConfigProblem
 from odin.config.trust import TrustStatus
 from odin.context.settings import CacheSettings, CompactionSettings
 from odin.core.event_values import Delivery
-from odin.core.gateway_settings import GatewaySettings
 from odin.core.policy import CommandsAsk, RuleLayer
 from odin.core.provider import EditFormatSetting, Effort
 from odin.core.root import Root
@@ -22,6 +22,9 @@ from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
 from odin.redis.settings import RedisSettings
+
+if TYPE_CHECKING:
+    from odin.config.gateway_settings import GatewaySettings
 
 
 class CheckpointSettings(Struct, frozen=True, kw_only=True):
@@ -412,8 +415,8 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
         RedisSettings, describe("A Redis server that sessions are published to. User file and environment only.")
     ] = RedisSettings()
     gateway: Annotated[
-        GatewaySettings, describe("Chat channels and webhooks of `odin gateway`. User file and environment only.")
-    ] = GatewaySettings()
+        dict[str, Any], describe("Chat channels and webhooks of `odin gateway`. User file and environment only.")
+    ] = field(default_factory=dict[str, Any])
     retry: Annotated[RetrySettings, describe("Retries of failed model requests.")] = RetrySettings()
     team: Annotated[TeamSettings, describe("Delegated tasks and their sub-agents.")] = TeamSettings()
     queue: Annotated[QueueSettings, describe("What happens to prompts sent while Odin is busy.")] = QueueSettings()
@@ -602,6 +605,12 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
     def warnings(self) -> tuple[str, ...]:
         return tuple(problem.describe() for problem in self.problems)
 
+    def read_gateway(self) -> "GatewaySettings":
+        """Return the settings of the gateway. Few processes need their types, which take long to import."""
+        from odin.config.gateway_settings import GatewaySettings
+
+        return msgspec.convert(self.gateway, GatewaySettings)
+
     def to_public(self) -> dict[str, Any]:
         """Return the settings without secrets, for the log and the model: no address, header or key."""
         shown: dict[str, Any] = {}
@@ -635,6 +644,7 @@ class Options(Struct, frozen=True, kw_only=True):
     allowed_tools: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
+    restrict_to_workspace: bool | None = None
     max_turns: int | None = None
     usual_max_turns: int = 0
     max_budget_usd: float | None = None

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from odin.config.gateway_settings import ChannelSettings
 from odin.core.errors import UsageError
-from odin.core.gateway_settings import ChannelSettings
 from odin.gateway.channel import Channel, InboundMessage, SenderRight
 from odin.gateway.chat_commands import parse_command
 from odin.gateway.store import Chat, GatewayStore, StoreThread

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from odin.app.crash_log import make_redactor
 from odin.config import get_state_dir, load
+from odin.config.gateway_settings import GatewaySettings
 from odin.core.errors import UsageError
 from odin.core.format import clip_line, format_age, format_seconds, format_usd, pluralize, shorten_home
-from odin.core.gateway_settings import GatewaySettings
 from odin.core.schedule import format_local
 from odin.gateway.jobs import HEARTBEAT, JobStatus, ask_for_run, list_jobs
 from odin.gateway.lock import GATEWAY_FOLDER, find_running
@@ -63,7 +63,7 @@ class GatewayBoard:
         return (self._folder / STORE_NAME).is_file()
 
     def read(self) -> Board:
-        settings = load("/", self._env).gateway
+        settings = load("/", self._env).read_gateway()
         redact = make_redactor(self._env, dict(settings.list_secrets()))
         store = GatewayStore(self._folder, self._clock, is_reader=True)
         try:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct, field
 
+from odin.config.gateway_settings import ChannelSettings, GatewaySettings
 from odin.core.errors import ConfigError, OdinError
 from odin.core.format import clip_line
-from odin.core.gateway_settings import ChannelSettings, GatewaySettings
 from odin.core.policy import hide_key
 
 if TYPE_CHECKING:

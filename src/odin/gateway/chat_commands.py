@@ -157,7 +157,8 @@ class ChatCommands:
         """Run a command of plain mode. What it sets holds for this chat only."""
         name, rest = resolve_synonym(name, rest)
         if name not in _OF_PLAIN_MODE:
-            raise UsageError(f"/{name} does not work in a chat.", "/help lists what does.")
+            hint = "Ask for it in your own words." if name in ("loop", "at") else "/help lists what does."
+            raise UsageError(f"/{name} does not work in a chat.", hint)
         if name in ("model", "effort") and rest and "--session" not in rest.split():
             rest = f"{rest} --session"
         session = await self._holder.open_session()

@@ -228,7 +228,7 @@ class ChatWorker:
             return ""
         session = self._session
         ask, _, choice = message.choice.partition("=")
-        request = session.find_request(ask) if session is not None else None
+        request = session.find_request(ask) if session is not None and (ask or not message.choice) else None
         if session is None or request is None:
             return "This is no longer open."
         try:
@@ -244,7 +244,11 @@ class ChatWorker:
     async def steer(self, stored: InboxMessage, right: SenderRight) -> None:
         """Tell the running turn that its message was edited. Does nothing if another one is being answered."""
         message, session = stored.message, self._session
-        if session is not None and session.running == make_key(message.channel, message.account, message.edit_of):
+        key = make_key(message.channel, message.account, message.edit_of)
+        edited = await self._services.db.run(GatewayStore.read_message, key)
+        if edited is None or edited.message.sender != message.sender:
+            return
+        if session is not None and session.running == key:
             chat = await self.read_chat()
             with suppress(OdinError):  # then it is answered in its turn
                 await session.steer(make_prompt(stored, right, can_edit=bool(chat.owner)))

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from odin.core.errors import UsageError
 from odin.core.format import clip
 from odin.core.schedule import format_local, make_schedule
-from odin.core.tool import Args, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput, fail
 from odin.gateway.channel import Channel, SenderRight
 from odin.gateway.jobs import Job, JobStatus, add_job, enable_job, list_jobs, remove_job
 from odin.gateway.store import Chat, StoreThread
@@ -36,11 +36,12 @@ class CronArgs(Args, frozen=True):
     cron_expr: Annotated[str, Meta(description="Cron expression with five fields.")] = ""
     timezone: Annotated[str, Meta(description="Such as Europe/Berlin. Empty: that of the computer.")] = ""
     deliver: Annotated[bool, Meta(description="True: the text is sent as it is, and you are not asked.")] = False
+    command: Annotated[str, Meta(description="Instead of a text: a command that is run, whose output is sent.")] = ""
 
 
 class CronTool(Tool[CronArgs]):
-    """Schedules something for this chat: a reminder (`deliver`), or a prompt that you answer when it is due, in this
-    conversation. Use it only when you are asked to. Commands cannot be scheduled here."""
+    """Schedules something for this chat: a reminder (`deliver`), a prompt that you answer when it is due, in this
+    conversation, or a `command`, which only the owner can have on this computer. Use it only when you are asked to."""
 
     name = "cron"
     kind = "interactive"
@@ -53,14 +54,25 @@ class CronTool(Tool[CronArgs]):
         self._db = db
         self._channels = channels
 
+    def get_target(self, args: CronArgs) -> Target:
+        return Target(command=args.command if self._is_at_host() else "")
+
+    def _is_at_host(self) -> bool:
+        """True if the owner has asked for it on this computer."""
+        abilities = self._channels[self.place().channel].abilities
+        return self.maker().right == "owner" and abilities.is_internal and abilities.approves
+
     async def run(self, args: CronArgs, ctx: ToolContext) -> ToolOutput:
         here, maker = self.place(), self.maker()
-        sees_all = maker.right == "owner" and self._channels[here.channel].abilities.is_internal
-        place, now = "" if sees_all else here.name, ctx.environment.timing.clock()
+        is_at_host = self._is_at_host()
+        place, now = "" if is_at_host else here.name, ctx.environment.timing.clock()
         try:
             if args.action == "add":
                 if not maker.is_person:
                     return fail("Only a person can ask for a new schedule; this turn was started by something else.")
+                if args.command and not is_at_host:
+                    hint = "The owner can do it with `odin cron add --command`, or in `odin gateway chat`."
+                    return fail(f"Commands can be scheduled only on this computer. {hint}")
                 return await self._add(args, here, maker, now)
             if args.action == "list":
                 known = [item for item in await self._db.run(list_jobs, place) if item.job.action != "heartbeat"]
@@ -74,8 +86,9 @@ class CronTool(Tool[CronArgs]):
         return ToolOutput(f"Done: {args.action} {args.name}.", note=f"{args.action} {args.name}")
 
     async def _add(self, args: CronArgs, here: Chat, maker: JobMaker, now: float) -> ToolOutput:
-        if not args.text.strip() or len(args.text) > MAX_TEXT_CHARS:
-            return fail(f"The text needs 1 to {MAX_TEXT_CHARS} characters.")
+        text = args.command or args.text
+        if not text.strip() or len(text) > MAX_TEXT_CHARS or (args.command and (args.text or args.deliver)):
+            return fail(f"Give a text or a command, of at most {MAX_TEXT_CHARS} characters.")
         at = f"in {max(args.at_seconds, 60)}s" if args.at_seconds else args.at
         every = f"{args.every_seconds}s" if args.every_seconds else ""
         schedule = make_schedule(now, at=at, every=every, cron=args.cron_expr, timezone=args.timezone)
@@ -86,8 +99,8 @@ class CronTool(Tool[CronArgs]):
                 schedule=schedule,
                 channel=here.channel,
                 chat=here.chat,
-                text=args.text,
-                action="message" if args.deliver else "prompt",
+                text=text,
+                action="command" if args.command else "message" if args.deliver else "prompt",
                 missed="once" if schedule.at else "skip",
                 right=maker.right,
                 maker=maker.sender,

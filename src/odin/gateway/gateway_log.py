@@ -1,14 +1,13 @@
 """`<state>/logs/gateway.log`: one line for each thing that happens in the gateway, also on standard error."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TextIO
 
 from odin.core.errors import OdinError
 from odin.core.format import clip_line
-from odin.core.policy import hide_key
 from odin.core.private_folders import append_to_log
 
 GATEWAY_LOG_NAME = "gateway.log"
@@ -23,14 +22,18 @@ GatewayEvent = (
 
 
 class GatewayLog:
-    """Writes lines without texts of messages, and without the `secrets` of channels, wherever an error repeats one."""
+    """Writes lines without texts of messages. `redact` removes secrets, which errors may repeat."""
 
     def __init__(
-        self, path: Path, err: TextIO | None, secrets: Sequence[str], clock: Callable[[], float] = time.time
+        self,
+        path: Path,
+        err: TextIO | None,
+        redact: Callable[[str], str],
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self.redact = redact
         self._path = path
         self._err = err
-        self._secrets = secrets
         self._clock = clock
 
     def write(self, event: GatewayEvent, channel: str, chat: str = "", key: str = "", note: str = "") -> None:
@@ -45,8 +48,3 @@ class GatewayLog:
             with suppress(OSError, ValueError):
                 self._err.write(f"{line}\n")
                 self._err.flush()
-
-    def redact(self, text: str) -> str:
-        for secret in self._secrets:
-            text = hide_key(text, secret)
-        return text

@@ -10,8 +10,8 @@ import re
 from datetime import datetime
 from pathlib import Path
 
+from odin.config.gateway_settings import HeartbeatSettings
 from odin.core.errors import ConfigError
-from odin.core.gateway_settings import HeartbeatSettings
 from odin.core.schedule import Schedule, find_zone
 from odin.gateway.channel import (
     Abilities,
@@ -39,7 +39,9 @@ TEMPLATE = """\
 <!--
 Write below what Odin looks at from time to time, for example:
 
-- Is there a file in ~/inbox that is new? Tell me its name.
+- On Fridays, remind me of my time sheet.
+
+It can look at files if `gateway.heartbeat.tools` names the tools for that, such as Read.
 
 As long as there is nothing but this comment, no model is asked. It is also off until `gateway.heartbeat.enabled` is
 true in odinconfig.json.

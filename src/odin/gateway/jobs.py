@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.config.gateway_settings import GatewaySettings
 from odin.core.errors import UsageError
 from odin.core.format import clip_line, pluralize
-from odin.core.gateway_settings import GatewaySettings
 from odin.core.schedule import Schedule, count_missed, find_next, format_local
 from odin.gateway.channel import InboundMessage, MessageOptions, MessageOrigin, SenderRight
 from odin.gateway.store import GatewayStore, NewPart, make_key

@@ -88,7 +88,7 @@ class Outbox:
         self.wake()
 
     async def _note_unsure(self, part: DuePart, why: str) -> None:
-        await self._db.run(GatewayStore.mark_unsent, part.seq, "unsure", why)
+        await self._db.run(GatewayStore.mark_unsent, part.seq, "unsure", self._log.redact(why))
         self._log.write("unsure", part.channel, part.chat, part.key, why)
 
     async def _send(self, part: DuePart) -> None:
@@ -117,11 +117,12 @@ class Outbox:
             await self._give_up(part, error)
             return
         pause = max(retry_after, min(self._first_pause_s * 2**part.attempts, LONGEST_PAUSE_S))
-        await self._db.run(GatewayStore.mark_unsent, part.seq, "pending", str(error), now + pause)
+        why = self._log.redact(str(error))
+        await self._db.run(GatewayStore.mark_unsent, part.seq, "pending", why, now + pause)
         self._log.write("retry", part.channel, part.chat, part.key, f"in {pause:.0f} s: {describe_error(error)}")
 
     async def _give_up(self, part: DuePart, error: Exception) -> None:
-        await self._db.run(GatewayStore.mark_unsent, part.seq, "dead", str(error))
+        await self._db.run(GatewayStore.mark_unsent, part.seq, "dead", self._log.redact(str(error)))
         self._log.write("dead", part.channel, part.chat, part.key, describe_error(error))
 
 

@@ -29,18 +29,20 @@ _FENCES = re.compile(r"^ {0,3}(`{3,})", re.MULTILINE)
 
 
 class ChatRequest:
-    """An interaction in a chat. `in_group`: it is answered with buttons only."""
+    """An interaction in a chat. `in_group`: no words answer it, but buttons, if the channel has them."""
 
-    def __init__(self, interaction: Interaction, session: str, cwd: str, *, in_group: bool) -> None:
+    def __init__(self, interaction: Interaction, session: str, cwd: str, *, in_group: bool, has_buttons: bool) -> None:
         self.interaction = interaction
         self.is_shown = False
         self._in_group = in_group
+        self._has_buttons = has_buttons
+        self._elsewhere = f"Answer it with `odin -r {session}`"
         self._answers: list[tuple[str, ...]] = []
         self._rule = next(iter(list_offered_rules(interaction)), "")
         shown = "\n\n".join([escape_control(format_headline(interaction, cwd)), *_list_details(interaction)])
         self._is_too_long = len(shown) > MAX_SHOWN_CHARS
         if self._is_too_long:
-            hint = f"This is too long to be allowed here. Answer it with `odin -r {session}`, or deny it."
+            hint = f"This is too long to be allowed here. {self._elsewhere}, or deny it."
             shown = f"{shown[:1000]}…\n\n{hint}"
         self._shown = shown
 
@@ -66,8 +68,9 @@ class ChatRequest:
                 lines.append(f"{number}. {escape_hidden(option.label)}{detail}")
             options = () if field.multiple else field.options
             buttons = [Button(escape_hidden(option.label)[:40], f"{ask}={at}") for at, option in enumerate(options, 1)]
-            how = "" if self._in_group else "Answer with a number or in your own words; `cancel` declines."
-            return "\n".join(filter(None, (*lines, how))), (*buttons, Button("Cancel", f"{ask}=cancel"))
+            lines.append(self._say_how("Answer with a number or in your own words; `cancel` declines."))
+            buttons.append(Button("Cancel", f"{ask}=cancel"))
+            return "\n".join(filter(None, lines)), tuple(buttons) if self._has_buttons else ()
         choices = [
             choice for choice in self.interaction.choices if choice.key in _WORDS and self._may_choose(choice.key)
         ]
@@ -75,11 +78,16 @@ class ChatRequest:
         lines = [self._shown]
         if self._rule and self._may_choose("allow_session"):
             lines.append(f"`always` allows `{self._rule}` in this session.")
-        if not self._in_group:
-            other = ", or say what should change" if self.interaction.kind == "plan" else ""
-            lines.append(f"Answer with {words}{other}.")
+        other = ", or say what should change" if self.interaction.kind == "plan" else ""
+        lines.append(self._say_how(f"Answer with {words}{other}."))
         buttons = [Button(choice.short or choice.label, f"{ask}={choice.key}") for choice in choices]
-        return "\n\n".join(lines), tuple(buttons)
+        return "\n\n".join(filter(None, lines)), tuple(buttons) if self._has_buttons else ()
+
+    def _say_how(self, words: str) -> str:
+        """Return how it is answered, which is told by the buttons in a group."""
+        if not self._in_group:
+            return words
+        return "" if self._has_buttons else f"{self._elsewhere}."
 
     def _may_choose(self, key: str) -> bool:
         if key == "allow_session" and not self._rule:

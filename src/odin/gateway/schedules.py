@@ -65,6 +65,7 @@ class Scheduler:
                     if now < before - JUMP_S:
                         self._services.log.write("clock", "gateway", note=f"set back by {before - now:.0f} s")
                         await self._db.run(recompute, now)
+                        self._services.outbox.wake()
                     before = now
                     if (seen := await self._db.run(GatewayStore.count_changes)) != changes:
                         changes = seen
@@ -129,7 +130,8 @@ class Scheduler:
         except Exception as error:  # whatever it is, it is this run that has failed
             said = note = describe_error(error)
         finally:
-            text = f"The schedule {run.job.name}: {said}" if said else ""
+            note = self._services.log.redact(note)
+            text = self._services.log.redact(f"The schedule {run.job.name}: {said}") if said else ""
             parts = self._services.make_parts(Chat(channel=run.job.channel, chat=run.job.chat), run.key, text)
             self._services.log.write("ended", run.job.channel, run.job.chat, run.key, f"{run.job.name} {note}".strip())
             ending = self._db.run(end_run, run.key, self._clock(), note=note, state=state, parts=parts)

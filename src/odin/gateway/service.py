@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -11,10 +12,11 @@ from typing import TextIO
 
 from msgspec.structs import replace
 
+from odin.app.policy import build_redactor
 from odin.config import Options, load
+from odin.config.gateway_settings import ChannelSettings, GatewaySettings
 from odin.config.paths import LOG_FOLDER, make_environment
 from odin.core.errors import ConfigError, OdinError
-from odin.core.gateway_settings import ChannelSettings, GatewaySettings
 from odin.gateway.admission import SenderAccess
 from odin.gateway.channel import (
     AnswerState,
@@ -129,33 +131,34 @@ class Gateway:
         One that has failed counts as connected when it has run for longer than a platform takes to answer.
         """
         pause, loop = self._first_pause_s, asyncio.get_running_loop()
-        name = f"channel:{channel.name}"
-        self._log.write("connected", channel.name)
-        await self._db.run(GatewayStore.set_value, name, "connected")
+        await self._note_state(channel, "connected")
         why = ""
         while True:
             started = loop.time()
             running = asyncio.create_task(channel.run(self))
             try:
                 if why and not (await asyncio.wait((running,), timeout=_SETTLE_S))[0]:
-                    self._log.write("connected", channel.name)
-                    await self._db.run(GatewayStore.set_value, name, "connected")
+                    await self._note_state(channel, "connected")
                 await running
                 why = "It has ended by itself."
             except TokenRefused as error:
-                why = self._log.redact(error.describe())
-                self._log.write("failed", channel.name, note=f"{why} The channel is not used until the next start.")
-                await self._db.run(GatewayStore.set_value, name, why)
+                await self._note_state(channel, error.describe(), "The channel is not used until the next start.")
                 return
             except Exception as error:  # foreign code: one channel must not stop the others
-                why = self._log.redact(describe_error(error))
+                why = describe_error(error)
             finally:
                 running.cancel()
             has_run = loop.time() - started > _LONGEST_PAUSE_S
             pause = self._first_pause_s if has_run else min(pause * 2, _LONGEST_PAUSE_S)
-            self._log.write("failed", channel.name, note=f"{why} It starts again in {pause:.0f} s.")
-            await self._db.run(GatewayStore.set_value, name, why)
+            await self._note_state(channel, why, f"It starts again in {pause:.0f} s.")
             await asyncio.sleep(pause)
+
+    async def _note_state(self, channel: Channel, state: str, then: str = "") -> None:
+        """Log that a channel is connected, or why not and what comes `then`. The status shows it, too."""
+        state = self._log.redact(state)
+        self._log.write("failed" if then else "connected", channel.name, note=f"{state} {then}" if then else "")
+        with suppress(sqlite3.Error):  # such as a full disk, which must not end the channel
+            await self._db.run(GatewayStore.set_value, f"channel:{channel.name}", state)
 
     async def run_outbox(self) -> None:
         while True:
@@ -182,7 +185,7 @@ async def open_gateway(
     config = load("/", env)
     if wrong := next((problem for problem in config.problems if problem.key == "gateway"), None):
         raise ConfigError(wrong.describe(), "Correct it, or remove it.")
-    settings = config.gateway
+    settings = config.read_gateway()
     check_secrets(settings, lambda token: open_access(env).find(token) is not None)
     workspace = Path(environment.expand_home(settings.workspace))
     with suppress(FileExistsError):
@@ -190,8 +193,7 @@ async def open_gateway(
     folder = state / GATEWAY_FOLDER
     clock = options.timing.clock
     with hold_lock(folder):
-        secrets = [value for _, value in settings.list_secrets()]
-        log = GatewayLog(state / LOG_FOLDER / GATEWAY_LOG_NAME, err, secrets, clock)
+        log = GatewayLog(state / LOG_FOLDER / GATEWAY_LOG_NAME, err, build_redactor(config, env, ()).hide, clock)
         http, manager = HttpClient(env), SessionManager()
         db = StoreThread(GatewayStore(folder, clock))
         try:

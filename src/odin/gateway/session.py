@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from odin.app.workspace import make_workspace
 from odin.config import Config, Options
+from odin.config.gateway_settings import GatewaySettings
 from odin.core.call_events import (
     PermissionAnswered,
     PermissionAsked,
@@ -27,7 +28,6 @@ from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import AgentShutdown, OdinError
 from odin.core.event import Envelope, PromptInjected, TurnEnded, TurnStarted
 from odin.core.format import format_seconds
-from odin.core.gateway_settings import GatewaySettings
 from odin.core.interaction import make_interaction
 from odin.core.op import Answer, ChangePrompt, Prompt, SetBudget
 from odin.core.provider import NoCompactor
@@ -70,14 +70,17 @@ class ChatServices(Struct, frozen=True):
 
         A session that exists keeps the model and the role that it has.
         """
-        is_new = not chat.session
-        beat = self.settings.heartbeat.model if chat.channel == HEARTBEAT else ""
+        is_new, options, beat = not chat.session, self.options, ""
+        if chat.channel == HEARTBEAT:
+            beat = self.settings.heartbeat.model
+            options = replace(options, tools=("message", *self.settings.heartbeat.tools), strict_mcp_config=True)
         return replace(
-            self.options,
+            options,
             cwd=chat.folder or self.workspace,
             role=chat.role if is_new else "",
             model=(beat or self.options.model or self.settings.model) if is_new else "",
             can_ask=bool(chat.owner),
+            restrict_to_workspace=None if chat.owner else True,
             permission_mode="default" if chat.owner else "dontAsk",
             usual_max_turns=self.settings.max_turns,
             append_system_prompt=describe_place(chat, markdown=self.channels[chat.channel].abilities.markdown),
@@ -271,8 +274,10 @@ class ChatSession:
             case PermissionAsked() | QuestionsAsked() | PlanAsked() if is_live and self.chat.owner:
                 interaction = make_interaction(event, envelope.agent)
                 folder = self._services.make_options(self.chat).cwd
-                in_group = self.chat.is_group
-                self._requests[interaction.id] = ChatRequest(interaction, self.chat.session, folder, in_group=in_group)
+                in_group, has_buttons = self.chat.is_group, self._channel.abilities.buttons
+                self._requests[interaction.id] = ChatRequest(
+                    interaction, self.chat.session, folder, in_group=in_group, has_buttons=has_buttons
+                )
                 self._timers[interaction.id] = asyncio.get_running_loop().call_later(
                     self._services.settings.confirm_timeout_s, self._start, self._time_out, interaction.id
                 )
@@ -296,6 +301,8 @@ class ChatSession:
         key = _get_key(ended.id)
         stored = await self._services.db.run(GatewayStore.read_message, key)
         text, error = describe_end(ended)
+        if error:
+            text, error = self._services.log.redact(text), self._services.log.redact(error)
         options = stored.message.options if stored is not None else MessageOptions()
         if text == self._config.background_response or (stored is None and ended.id != self._self_started):
             text = ""  # there is nothing to say, or somebody else has asked, in a terminal

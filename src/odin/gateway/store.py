@@ -38,6 +38,8 @@ _VERSION = 2
 _KEPT_S = 30 * 86_400
 """How long messages and answers are kept. Longer than any platform repeats one."""
 
+_DAY = "%Y-%m-%d"
+
 _SCHEMA = """
 CREATE TABLE inbox (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL,
@@ -289,8 +291,10 @@ class GatewayStore:
                 f"SELECT seq, body FROM inbox WHERE {where} AND state = 'received' AND kind = 'prompt'",
                 (*source, message.edit_of),
             ).fetchone()
-            if found is not None:
-                edited = replace(_decode(found[1]), text=message.text, media=message.media)
+            before = _decode(found[1]) if found is not None else message
+            # Whoever it says that it edits: the words of one person are never those of another.
+            if found is not None and (before.sender, before.chat) == (message.sender, message.chat):
+                edited = replace(before, text=message.text, media=message.media)
                 db.execute("UPDATE inbox SET body = ? WHERE seq = ?", (msgspec.json.encode(edited), found[0]))
                 state = "done"
         db.execute(
@@ -374,17 +378,23 @@ class GatewayStore:
                     " ON CONFLICT (channel, chat, day) DO UPDATE SET usd = usd + excluded.usd",
                     (chat.channel, chat.chat, self._format_day(), usd),
                 )
-            limit = self._clock() - _KEPT_S  # a few old ones each time, so that the file does not grow
-            for table, state, at, file in (("inbox", "done", "received", "''"), ("outbox", "sent", "created", "file")):
-                oldest = f"SELECT min(seq) + 10 FROM {table} WHERE state = '{state}'"
-                where = f"state = '{state}' AND {at} < ? AND seq < ({oldest})"
-                for (given,) in db.execute(f"DELETE FROM {table} WHERE {where} RETURNING {file}", (limit,)).fetchall():
-                    if (gone := _decode_file(given)) is not None:
-                        Path(gone.path).unlink(missing_ok=True)
+            self._prune(db)
             db.execute(
                 "UPDATE chats SET cursor = ?, counted_usd = ? WHERE channel = ? AND chat = ? AND session = ?",
                 (chat.cursor, chat.counted_usd, chat.channel, chat.chat, chat.session),
             )
+
+    def _prune(self, db: sqlite3.Connection) -> None:
+        """Remove a few of what is old, more than what comes with a message, so that the file does not grow."""
+        limit = self._clock() - _KEPT_S
+        for table, state, at, file in (("inbox", "done", "received", "''"), ("outbox", "sent", "created", "file")):
+            oldest = f"SELECT min(seq) + 10 FROM {table} WHERE state = '{state}'"
+            where = f"state = '{state}' AND {at} < ? AND seq < ({oldest})"
+            for (given,) in db.execute(f"DELETE FROM {table} WHERE {where} RETURNING {file}", (limit,)).fetchall():
+                if (gone := _decode_file(given)) is not None:
+                    Path(gone.path).unlink(missing_ok=True)
+        db.execute("DELETE FROM runs WHERE state != 'running' AND started < ?", (limit,))
+        db.execute("DELETE FROM costs WHERE day < ?", (time.strftime(_DAY, time.localtime(limit)),))
 
     def release(self) -> None:
         """Forget the attempts of messages that a gateway which ends in good order leaves behind."""
@@ -394,8 +404,6 @@ class GatewayStore:
         """Return the chats with messages to answer. What was to be done at once and was not is no longer wanted."""
         with self.transact() as db:
             db.execute("UPDATE inbox SET state = 'done' WHERE kind = 'control' AND state IN ('received', 'claimed')")
-            limit = self._clock() - _KEPT_S
-            db.execute("DELETE FROM runs WHERE state != 'running' AND started < ?", (limit,))
         return self.list_waiting()
 
     def list_waiting(self) -> list[tuple[str, str]]:
@@ -548,7 +556,7 @@ class GatewayStore:
         return row[0] if row else 0.0
 
     def _format_day(self) -> str:
-        return time.strftime("%Y-%m-%d", time.localtime(self._clock()))
+        return time.strftime(_DAY, time.localtime(self._clock()))
 
     # --- single values ---
 

@@ -62,6 +62,9 @@ class HeartbeatSettings(Struct, frozen=True, kw_only=True):
         str, _describe("A probe: a model is asked only if this command succeeds and prints something new.")
     ] = ""
     model: Annotated[str, _describe("The model of the heartbeat; a cheap one. Empty: that of chats.")] = ""
+    tools: Annotated[
+        tuple[_Text, ...], _describe("Odin's own tools that it may use besides `message`, such as Read. Empty: none.")
+    ] = ()
     active_hours: Annotated[str, _describe("When it beats, such as 08:00-22:00. Empty: always.")] = ""
     timezone: Annotated[str, _describe("The time zone of these hours. Empty: that of this computer.")] = ""
     chat: Annotated[str, _describe("The chat that it writes to. Empty: the one that the owner wrote in last.")] = ""
