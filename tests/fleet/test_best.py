@@ -100,12 +100,26 @@ def test_without_a_terminal_nothing_is_applied(project: Path, run_here: RunHere)
     assert list_branches(project) == ["odin/best-1"]
 
 
+def test_checks_find_the_programs_that_git_ignores(project: Path, run_here: RunHere) -> None:
+    (project / ".gitignore").write_text(".venv\n")
+    tool = project / ".venv" / "bin" / "judge"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\npython3 -c 'import app; assert app.answer == 42'\n")
+    tool.chmod(0o755)
+    with serve() as server:
+        words = ("best", "-n", "1", "--check", "cd / && judge", "Fix it")
+        code, out, err = run_here(*words, env=server.env("anthropic"))
+    assert (code, "  pass  " in out) == (0, True), out + err
+    assert f"Programs of the project that it lacks are in {tool.parent}." in server.requests[0].body.decode()
+
+
 def test_what_the_project_changed_meanwhile_conflicts(project: Path, run_here: RunHere) -> None:
     with serve(meanwhile=lambda: (project / "app.py").write_text("answer = 40\n")) as server:
         words = ("best", "-n", "1", "--check", "grep 42 app.py", "--apply", "best", "Fix it")
         code, out, _ = run_here(*words, env=server.env("anthropic"))
     assert code == 1
     assert "Conflict: app.py was changed in both; resolve the conflict markers in it." in out
+    assert "Undo:" not in out, "git cannot take back what has conflicts"
     assert "<<<<<<< project\nanswer = 40\n" in (project / "app.py").read_text()
 
 

@@ -129,6 +129,7 @@ class _Contest:
         self._applied: Candidate | None = None
         self._name = time.strftime("best-%m%d-%H%M%S")
         self._has_checks = False
+        self._is_undoable = True
         self._is_over = False
         self._painter = TextPainter(sys.stdout)
 
@@ -163,7 +164,7 @@ class _Contest:
         async def work(one: Candidate) -> None:
             await one.work(manager, SessionRun(self._prompt, args.minutes), checks, folder)
             if not is_live:
-                write_message(self._format_progress(one))
+                write_text(sys.stderr, f"{self._format_progress(one)}\n")
 
         try:
             async with LocalListener(manager, options, Path(self._environment.state_dir)):
@@ -203,7 +204,8 @@ class _Contest:
 
     def _format_progress(self, one: Candidate) -> str:
         model = shorten(escape_hidden(one.model), _MODEL_CHARS).ljust(_MODEL_CHARS)
-        return f"{one.number}  {model}  {one.activity:14.14}  {format_usd(one.usd):>8}  {format_seconds(one.seconds)}"
+        doing = escape_hidden(one.activity)[:14]
+        return f"{one.number}  {model}  {doing:14}  {format_usd(one.usd):>8}  {format_seconds(one.seconds)}"
 
     # --- the choice ---
 
@@ -215,7 +217,7 @@ class _Contest:
         is_good = best.verdict in ("passed", "unchecked")
         chosen = best if self._args.apply and is_good else None
         can_ask = not self._args.apply and not self._args.json and sys.stdin.isatty() and sys.stdout.isatty()
-        if can_ask and any(one.verdict != "unchanged" for one in self._candidates):
+        if can_ask and any(one.files for one in self._candidates):
             chosen = await self._ask()
         work = await self._apply(chosen) if chosen else None
         await self.keep_branches()
@@ -245,13 +247,13 @@ class _Contest:
         for one in self._candidates:
             if one.fault:
                 write_output(f"{shorten(escape_hidden(f'{one.number}: {one.fault.splitlines()[0]}'), columns - 1)}\n")
-        if not self._has_checks:
+        if not self._has_checks and any(one.files for one in self._candidates):
             write_output("The project has no checks that could judge. Name some with --check.\n")
 
     async def _ask(self) -> Candidate | None:
         """Return the one that the user applies; None to leave them all."""
         fd = sys.stdin.fileno()
-        by_key = {str(one.number): one for one in self._candidates if one.verdict != "unchanged"}
+        by_key = {str(one.number): one for one in self._candidates if one.files}
         keys = "/".join(by_key)
         discard_typed(fd)
         while True:
@@ -282,7 +284,7 @@ class _Contest:
 
     async def _apply(self, one: Candidate) -> AppliedWork:
         work = await merge_worktree(self._trees, one.tree, self._environment)
-        self._applied = one
+        self._applied, self._is_undoable = one, work.is_complete
         if not self._args.json:
             write_output(f"{escape_control(work.describe())} Nothing is committed.\n")
         return work
@@ -308,18 +310,21 @@ class _Contest:
                 notes.append(end.describe())
         if kept and not self._args.json:
             self._write_branches(kept)
+        elif any(one.run for one in candidates) and not self._args.json:
+            write_output("Nothing was changed, so there are no branches.\n")
         for note in notes:
             write_message(note)
 
     def _write_branches(self, kept: Sequence[Candidate]) -> None:
         folder = self._trees.find_own_place().folder
         git = "git" if self._environment.cwd == str(folder) else f"git -C {quote_path(str(folder))}"
-        one = self._applied or kept[0]
+        one = self._applied or next(one for one in self._candidates if one in kept)
         diff = f"{git} diff --binary {one.tree.start[:10]} {one.tree.branch}"
         numbers = ",".join(str(one.number) for one in kept)
         branches = kept[0].tree.branch if len(kept) == 1 else f"odin/{self._name}-{{{numbers}}}"
+        action = f"Undo:     {diff} | {git} apply -R" if self._applied else f"Apply:    {diff} | {git} apply"
         lines = [
-            f"Undo:     {diff} | {git} apply -R" if self._applied else f"Apply:    {diff} | {git} apply",
+            *([action] if self._is_undoable else []),
             f"Branches: {branches}",
             f"See one:  {diff.replace(' --binary', '')}",
             f"Remove:   {git} branch -D {branches}",
@@ -336,7 +341,7 @@ class _Contest:
             "model": one.model,
             "session": one.result.session,
             "start": one.tree.start,
-            "branch": one.tree.branch if one.verdict != "unchanged" else "",
+            "branch": one.tree.branch if one.files else "",
             "files": [file.path for file in one.files],
             "added": added,
             "removed": removed,

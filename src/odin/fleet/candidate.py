@@ -10,6 +10,7 @@ from odin.app.agent_worktree import AgentWorktree, WorktreeDiff, WorktreeFile
 from odin.app.sandbox import LazySandbox
 from odin.config import Options, load
 from odin.config.paths import make_environment
+from odin.core.errors import OdinError
 from odin.fleet.engine import TaskResult
 from odin.fleet.session_run import RunStopped, SessionRun, find_failed_check
 from odin.host.manager import SessionManager
@@ -73,18 +74,22 @@ class Candidate:
         """Do the task, and run the checks in this folder of the worktree."""
         self.run = run
         result = await run.run(manager, self._options, self.tree.name)
-        self.diff = await self.tree.collect_diff()
-        verdict: Verdict = "unchecked"
-        if not self.files:
-            verdict, self.fault = "unchanged", result.detail or "It changed nothing."
-        elif result.outcome != "passed":
-            verdict, self.fault = "unfinished", result.detail or "It was stopped."
-        elif checks:
-            try:
+        verdict: Verdict = "unfinished"
+        try:
+            self.diff = await self.tree.collect_diff()
+            if not self.files:
+                verdict, self.fault = "unchanged", result.detail or "It changed nothing."
+            elif result.outcome != "passed":
+                self.fault = result.detail or "It was stopped."
+            elif not checks:
+                verdict = "unchecked"
+            else:
                 self.fault = await run.unless_stopped(self._check(checks, folder))
                 verdict = "failed" if self.fault else "passed"
-            except RunStopped:
-                verdict, self.fault = "unfinished", run.describe_stop("failed").detail
+        except RunStopped:
+            self.fault = run.describe_stop("failed").detail
+        except (OdinError, OSError) as error:
+            self.fault = str(error)
         self.result = replace(result, seconds=run.seconds)
         self.verdict = verdict
 
