@@ -33,6 +33,7 @@ GROUPS = (
     "watchers",
     "page",
     "acp",
+    "fleet",
     "commands",
     "views",
     "cancel",

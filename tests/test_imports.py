@@ -40,8 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "acp": {"core", "config", "app", "engine", "host", "server.local", "session", "ui", "version"},
     "gateway": {
         "core", "config", "app", "engine", "host", "providers.address", "providers.http", "remote.local",
-        "sandbox.process", "sandbox.runner", "server.access", "server.guard", "server.http", "server.local",
-        "server.pairing_codes", "ui",
+        "remote.protocol", "sandbox.process", "sandbox.runner", "server.access", "server.guard", "server.http",
+        "server.local", "server.pairing_codes", "ui",
     },
     "fleet": {
         "core", "config", "app", "host", "policy.modes", "sandbox.runner", "server.local", "session", "ui",

@@ -22,7 +22,8 @@ from odin.gateway.channel import (
     InboundMessage,
     OutboundPart,
 )
-from odin.gateway.service import GATEWAY_FOLDER, Gateway, open_gateway
+from odin.gateway.lock import GATEWAY_FOLDER
+from odin.gateway.service import Gateway, open_gateway
 from odin.gateway.store import GatewayStore
 from odin.testing import ScriptedServer
 

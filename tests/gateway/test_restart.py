@@ -9,7 +9,7 @@ import pytest
 
 from odin.core.errors import UsageError
 from odin.gateway.channel import DeliveryFailed, DeliveryRefused, InboundMessage
-from odin.gateway.service import hold_lock
+from odin.gateway.lock import hold_lock
 from odin.gateway.store import MAX_ATTEMPTS
 from odin.testing import ScriptedServer, say
 from tests.conftest import RunHere

@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,13 @@ def log_unhandled_errors(loop: "asyncio.AbstractEventLoop", env: Mapping[str, st
 
 
 def redact_secrets(text: str, env: Mapping[str, str]) -> str:
-    return to_valid_unicode(Redactor(env, _load_known_secrets(env))(text).text)
+    return make_redactor(env)(text)
+
+
+def make_redactor(env: Mapping[str, str], secrets: Mapping[str, str] | None = None) -> Callable[[str], str]:
+    """Return a function that removes secrets from a text: keys of the user, these ones, and what looks like one."""
+    redactor = Redactor(env, {**_load_known_secrets(env), **(secrets or {})})
+    return lambda text: to_valid_unicode(redactor(text).text)
 
 
 def _load_known_secrets(env: Mapping[str, str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from odin.gateway.jobs import (
     list_runs,
     remove_job,
 )
-from odin.gateway.service import GATEWAY_FOLDER, find_running
+from odin.gateway.lock import GATEWAY_FOLDER, find_running
 from odin.gateway.store import GatewayStore
 from odin.ui.terminal import escape_hidden, shorten
 

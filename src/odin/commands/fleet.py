@@ -4,51 +4,353 @@ import argparse
 import asyncio
 import os
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
-from odin.commands.command_line import Parser, make_formatter, write_output
-from odin.config import get_home_dir, get_state_dir
+import msgspec
+
+from odin.commands.command_line import Parser, make_formatter, write_json, write_output, write_table
 from odin.core.errors import UsageError
-from odin.fleet.engine import FleetRun
+from odin.core.format import clip_line, format_age, format_seconds, format_usd, pluralize
+from odin.core.text import suggest_similar
+from odin.fleet.board import describe_reason, list_facts
+from odin.fleet.engine import FleetEngine, FleetRun, Signal, TaskState
 from odin.fleet.result_store import open_store
+from odin.fleet.run_folder import RunFolder, find_run, list_runs
 from odin.fleet.run_table import RunTable
-from odin.fleet.task import find_missing, read_tasks
-from odin.fleet.worker import Worker
+from odin.fleet.summary import FleetSummary, get_seconds, get_status, get_tokens, get_usd, summarize
+from odin.ui.terminal import escape_control, escape_hidden
+
+Result = TypeVar("Result")
+
+_EPILOG = """\
+commands:
+  odin fleet run TASKS                   run the tasks of a .jsonl file or of a folder
+  odin fleet run --continue RUN          go on with a run that was stopped
+  odin fleet list                        list the runs of this machine
+  odin fleet status RUN                  show how far a run is, and what failed
+  odin fleet watch RUN                   show the board of a run that goes on elsewhere
+  odin fleet show RUN TASK               show a task, its result, and where its files are
+  odin fleet attach RUN TASK             open the session of a task, live or afterwards
+  odin fleet cancel RUN [TASK...]        cancel tasks; without names all
+  odin fleet pause RUN [TASK...]         stop tasks and keep where they are
+  odin fleet resume RUN [TASK...]        let paused tasks go on
+  odin fleet retry RUN [TASK...]         start tasks over that did not pass
+  odin fleet report RUN                  print a report: --format markdown, html, json or junit
+  odin fleet compare RUN RUN             compare two runs on the tasks that both have
+  odin fleet remove RUN                  remove a run, its checkouts and the results in its folder
+
+Exit codes of run and watch: 0 all tasks passed, 3 some failed, 75 some did not run or are paused, 130 interrupted.
+"""
+
+_NAMES = {
+    "run": ("TASKS",),
+    "list": (),
+    "show": ("RUN", "TASK"),
+    "attach": ("RUN", "TASK"),
+    "compare": ("RUN", "RUN"),
+}
+"""What commands need after their names; the others need RUN, and those of `_SIGNALS` take tasks."""
+
+_SIGNALS: dict[str, Signal] = {"cancel": "cancel", "pause": "pause", "resume": "resume", "retry": "retry"}
+_SIGNALLED = {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "retry": "started over"}
 
 
 def run_fleet(argv: list[str]) -> int:
-    parser = Parser(prog="odin fleet", description="Run many tasks.", formatter_class=make_formatter)
-    add = parser.add_argument
-    add("what", choices=("run",), metavar="WHAT")
-    add("source", nargs="?", default="", metavar="TASKS")
-    add("--name", default="", metavar="NAME")
-    add("--store", default="", metavar="URL")
-    add("--workers", type=int, default=0, metavar="N")
-    args = parser.parse_args(argv)
-    return asyncio.run(_run(args))
+    parser = Parser(
+        prog="odin fleet",
+        description="Run many tasks, each in a checkout and a session of its own, and see what became of them.",
+        epilog=_EPILOG,
+        formatter_class=make_formatter,
+    )
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
+        "run": _run,
+        "list": _list,
+        "status": _show_status,
+        "watch": _watch,
+        "show": _show,
+        "attach": _attach,
+        **dict.fromkeys(_SIGNALS, _signal),
+        "report": _report,
+        "compare": _compare,
+        "remove": _remove,
+    }
+    parser.add_argument("what", choices=[*commands], metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="its TASKS, RUN or TASK")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--plain", action="store_true", help="run, watch: one line for each task instead of a board")
+    add = parser.add_argument_group("run").add_argument
+    of_run = (
+        add("--name", default="", metavar="NAME", help="name of the run (default: the time)"),
+        add("--workers", type=int, default=0, metavar="N", help="tasks at once (default: one for each processor)"),
+        add("--store", default="", metavar="URL", help="folder or s3://… for results (default: the folder of the run)"),
+        add("--budget-usd", type=float, default=0.0, metavar="USD", help="what all tasks may cost; 0 is no limit"),
+        add("--attempts", type=int, default=3, metavar="N", help="how often a task whose worker dies is tried"),
+        add("--model", default="", help="model of tasks that name none"),
+        add("--pool", default="", metavar="NAME", help="model pool of tasks that name neither"),
+        add("--mode", default="", help="mode of tasks that name none (default: edit)"),
+        add("--unsandboxed", action="store_true", help="run although no sandbox works here"),
+        add("--keep", action="store_true", help="keep the checkouts of tasks that passed"),
+        add("--continue", action="store_true", dest="goes_on", help="go on with the run of this name"),
+    )
+    add = parser.add_argument_group("report").add_argument
+    of_report = (
+        add(
+            "--format",
+            choices=("markdown", "html", "json", "junit"),
+            default="markdown",
+            help="format of the report (default: markdown)",
+        ),
+        add("--output", default="", metavar="FILE", help="write the report to a file"),
+    )
+    args = parser.parse_intermixed_args(argv)
+    for name, flags in (("run", of_run), ("report", of_report)):
+        for flag in flags:
+            if args.what != name and getattr(args, flag.dest) != flag.default:
+                raise UsageError(f"{flag.option_strings[0]} is for `odin fleet {name}`.", "Leave it out.")
+    _check_names(args.what, args.names)
+    return commands[args.what](args)
 
 
-def get_fleet_folder() -> Path:
-    base = os.environ.get("XDG_DATA_HOME", "")
-    return Path(base if base.startswith("/") else get_home_dir(os.environ) / ".local" / "share") / "odin" / "fleet"
+def _check_names(what: str, names: Sequence[str]) -> None:
+    needed = _NAMES.get(what, ("RUN",))
+    if len(names) < len(needed) or (len(names) > len(needed) and what not in _SIGNALS):
+        more = " [TASK...]" if what in _SIGNALS else ""
+        usage = f"odin fleet {what} {' '.join(needed)}".rstrip()
+        problem = "needs more than that" if len(names) < len(needed) else "takes no more than that"
+        raise UsageError(f"`odin fleet {what}` {problem}.", f"Usage: {usage}{more}")
 
 
-async def _run(args: argparse.Namespace) -> int:
-    tasks = read_tasks(Path(args.source), get_home_dir(os.environ))
-    if missing := find_missing(tasks):
-        raise UsageError("\n".join(missing))
-    name = args.name or time.strftime("%Y%m%d-%H%M%S")
-    folder = get_fleet_folder() / name
-    store = args.store or str(folder / "results")
-    open_store(store).check()
-    state = get_state_dir(os.environ)
-    table = RunTable(state / "fleet" / f"{name}.sqlite")
+def open_engine(places: RunFolder) -> FleetEngine:
+    return RunTable(places.table)
+
+
+def _ask(places: RunFolder, ask: Callable[[FleetEngine], Awaitable[Result]]) -> Result:
+    """Return what `ask` returns for the engine of a run."""
+
+    async def run() -> Result:
+        engine = open_engine(places)
+        try:
+            return await ask(engine)
+        finally:
+            await engine.close()
+
+    return asyncio.run(run())
+
+
+def _read_states(places: RunFolder) -> Sequence[TaskState]:
+    return _ask(places, lambda engine: engine.list_tasks())
+
+
+async def _read_all(engine: FleetEngine) -> tuple[FleetRun, Sequence[TaskState]]:
+    return await engine.read_run(), await engine.list_tasks()
+
+
+# --- runs ---
+
+
+def _run(args: argparse.Namespace) -> int:
+    from odin.commands.fleet_run import run_tasks
+
+    return run_tasks(args)
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from odin.commands.fleet_run import watch_run
+
+    return watch_run(find_run(args.names[0], os.environ), is_plain=args.plain or args.json)
+
+
+class ListedRun(msgspec.Struct, frozen=True):
+    """A line of `odin fleet list --json`. `process` is the one that runs its tasks here, or ""."""
+
+    name: str
+    created: float
+    process: str
+    store: str
+    summary: FleetSummary
+
+
+def _list(args: argparse.Namespace) -> int:
+    runs: list[ListedRun] = []
+    for name in list_runs(os.environ):
+        places = RunFolder(name, os.environ)
+        run, states = _ask(places, _read_all)
+        runs.append(ListedRun(name, run.created, places.find_runner(), run.store, summarize(states, time.time())))
+    runs.sort(key=lambda run: -run.created)
+    if args.json:
+        return write_json(runs)
+    if not runs:
+        return write_output("There are no runs. `odin fleet run TASKS` starts one.\n")
+    rows = [("RUN", "AGE", "STATE", "PASSED", "FAILED", "NOT RUN", "COST"), *map(_make_row, runs)]
+    return write_table(rows)
+
+
+def _make_row(run: ListedRun) -> tuple[str, ...]:
+    summary = run.summary
+    state = "running" if run.process else "done" if summary.done == summary.total else "stopped"
+    return (
+        run.name,
+        format_age(time.time() - run.created),
+        state,
+        f"{summary.passed:,} of {summary.total:,}",
+        f"{summary.failed:,}",
+        f"{summary.not_run + summary.cancelled:,}",
+        format_usd(summary.usd),
+    )
+
+
+def _show_status(args: argparse.Namespace) -> int:
+    places = find_run(args.names[0], os.environ)
+    states, now = _read_states(places), time.time()
+    summary = summarize(states, now)
+    if args.json:
+        return write_json({"summary": summary, "tasks": [_make_facts(state) for state in states]})
+    runner = places.find_runner()
+    left = summary.total - summary.done
+    go_on = f"{pluralize(left, 'task')} left; `odin fleet run --continue {places.name}` goes on."
+    lines = [f"Process {runner} runs it." if runner else "Nothing runs it." + (f" {go_on}" if left else "")]
+    lines += list_facts(summary)
+    for state in states:
+        if state.result is not None and state.result.outcome != "passed":
+            lines.append(f"{state.result.outcome} {state.task.id}: {describe_reason(state)}")
+        elif state.status == "running":
+            took = format_seconds(get_seconds(state, now))
+            lines.append(f"running {state.task.id}: {state.progress.activity or 'starting'}, {took}")
+    return write_output("".join(f"{escape_hidden(line)}\n" for line in lines))
+
+
+def _make_facts(state: TaskState) -> dict[str, Any]:
+    return {
+        "id": state.task.id,
+        "status": state.status,
+        "attempt": state.attempt,
+        "retries": state.retries,
+        "progress": state.progress,
+        "result": state.result,
+        "started": state.started,
+        "ended": state.ended,
+        "usd": get_usd(state),
+    }
+
+
+def _signal(args: argparse.Namespace) -> int:
+    places = find_run(args.names[0], os.environ)
+    names = args.names[1:]
+    count = _ask(places, lambda engine: engine.signal(_SIGNALS[args.what], names))
+    if args.json:
+        return write_json({"tasks": count})
+    text = f"{pluralize(count, 'task')} {_SIGNALLED[args.what]}."
+    if count and args.what in ("resume", "retry") and not places.find_runner():
+        text += f" `odin fleet run --continue {places.name}` runs them."
+    return write_output(f"{text}\n")
+
+
+def _remove(args: argparse.Namespace) -> int:
+    places = find_run(args.names[0], os.environ)
+    run = _ask(places, lambda engine: engine.read_run())
+    with places.hold():
+        places.remove()
+    kept = "" if run.store == places.store else f" Its results stay in {run.store}."
+    return write_output(f"Removed {places.name}.{kept}\n")
+
+
+# --- tasks ---
+
+
+def find_task(places: RunFolder, name: str) -> TaskState:
+    """Return a task of a run. Raise UsageError if there is none of this name."""
+    states = {state.task.id: state for state in _read_states(places)}
+    if name not in states:
+        raise UsageError(
+            f"There is no task {name!r} in {places.name}.{suggest_similar(name, states)}",
+            f"`odin fleet status {places.name}` lists what failed, and --json all tasks.",
+        )
+    return states[name]
+
+
+def _show(args: argparse.Namespace) -> int:
+    places = find_run(args.names[0], os.environ)
+    run = _ask(places, lambda engine: engine.read_run())
+    state = find_task(places, args.names[1])
+    task, result = state.task, state.result
+    store = open_store(run.store)
+    files = (
+        [store.locate(f"{task.id}/{name}") for name in (*result.files, "result.json")]
+        if result and result.files
+        else []
+    )
+    checkout, log = places.locate_checkout(task.id), places.locate_log(task.id)
+    if args.json:
+        where = {"files": files, "checkout": str(checkout) if checkout.exists() else ""}
+        return write_json({"task": task, **_make_facts(state), **where})
+    lines = [
+        f"{task.id}: {get_status(state).replace('_', ' ')}"
+        + (f", {result.reason}" if result and result.reason else ""),
+        f"repository  {task.repository or 'none'}" + (f" at {task.revision}" if task.revision else ""),
+        f"prompt      {clip_line(task.prompt)}",
+    ]
+    if state.started:
+        took = format_seconds(get_seconds(state, time.time()))
+        tokens = f"{get_tokens(state):,} tokens"
+        tries = f", {pluralize(state.attempt, 'attempt')}" if state.attempt > 1 else ""
+        lines.append(f"took        {took}, {tokens}, {format_usd(get_usd(state))}{tries}")
+    if result and result.session:
+        lines.append(f"session     {result.session}: `odin fleet attach {places.name} {task.id}`")
+    if checkout.exists():
+        lines.append(f"checkout    {checkout}")
+    if log.exists() and log.stat().st_size:
+        lines.append(f"log         {log}")
+    lines += [f"file        {name}" for name in files]
+    text = "".join(f"{escape_hidden(line)}\n" for line in lines)
+    if result and result.detail:
+        text += f"\n{escape_control(result.detail.rstrip())}\n"
+    return write_output(text)
+
+
+def _attach(args: argparse.Namespace) -> int:
+    places = find_run(args.names[0], os.environ)
+    state = find_task(places, args.names[1])
+    name = state.task.id
+    if not state.attempt:
+        raise UsageError(f"{name} has not started.", f"`odin fleet watch {places.name}` shows when it does.")
+    checkout = places.locate_checkout(name)
+    if not checkout.exists():
+        run = _ask(places, lambda engine: engine.read_run())
+        raise UsageError(
+            f"The checkout of {name} is not on this machine, or removed because the task passed.",
+            f"Its session is in {open_store(run.store).locate(f'{name}/session')}; with --keep, the checkouts stay.",
+        )
+    from odin.commands.main import run
+
+    # What is over stays as it is: the user goes on in a copy.
+    copy = [] if state.status == "running" else ["--fork-session"]
+    session = f"{places.name}-{name}-{state.retries}"
+    return run(["--cwd", str(checkout), "--resume", session, *copy, *(["--plain"] if args.plain else [])])
+
+
+# --- reports ---
+
+
+def _report(args: argparse.Namespace) -> int:
+    from odin.fleet.report import FORMATS, make_report
+
+    places = find_run(args.names[0], os.environ)
+    run, states = _ask(places, _read_all)
+    text = FORMATS["json" if args.json else args.format](make_report(run, states, time.time()))
+    if not args.output:
+        return write_output(text, verbatim=True)
     try:
-        await table.submit(FleetRun(name, store, time.time()), tasks)
-        worker = Worker(folder, state)
-        await table.work(worker.perform, args.workers or os.cpu_count() or 2, f"{os.getpid()}")
-        for state in await table.list_tasks():
-            write_output(f"{state.task.id} {state.status} {state.result}\n")
-    finally:
-        await table.close()
+        Path(args.output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"Cannot write {args.output}: {error.strerror}.", "Name another --output.") from error
     return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from odin.fleet.comparison import compare, format_comparison
+
+    one, other = (find_run(name, os.environ) for name in args.names)
+    found = compare(one.name, _read_states(one), other.name, _read_states(other))
+    return write_json(found) if args.json else write_output(format_comparison(found))

@@ -26,10 +26,12 @@ from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 from odin.core.format import clip, format_time, format_usd, pluralize
 from odin.core.schedule import format_local
+from odin.gateway.board import describe_heartbeat, describe_running
 from odin.gateway.channels.terminal import chat_in_terminal
 from odin.gateway.heartbeat import HEARTBEAT_FILE
 from odin.gateway.jobs import HEARTBEAT, JobStatus, list_jobs
-from odin.gateway.service import GATEWAY_FOLDER, LAST_CHAT, find_running, open_gateway
+from odin.gateway.lock import GATEWAY_FOLDER, find_running
+from odin.gateway.service import LAST_CHAT, open_gateway
 from odin.gateway.store import GatewayStore
 from odin.server.local import load_server
 from odin.server.pairing_codes import read_code
@@ -98,7 +100,7 @@ def _show_status(argv: list[str]) -> int:
     }
     if args.json:
         return write_json(facts)
-    lines = [f"Running as process {running}." if running else "Not running. `odin gateway` starts it."]
+    lines = [describe_running(running)]
     lines += [f"{name}: {escape_hidden(state)}" for name, state in channels.items() if running and name != HEARTBEAT]
     lines += _describe_jobs(store, jobs)
     if failed:
@@ -133,10 +135,9 @@ def _find_heartbeat(store: GatewayStore, jobs: Sequence[JobStatus]) -> dict[str,
 
 
 def _describe_jobs(store: GatewayStore, jobs: Sequence[JobStatus]) -> list[str]:
-    lines: list[str] = []
-    if (beat := _find_heartbeat(store, jobs)) is not None:
-        last = f"last {beat['last_state']}, {format_usd(beat['last_usd'])}; " if beat["last_state"] else ""
-        lines = [f"Heartbeat: next {format_local(beat['due'])}; {last}today {format_usd(beat['usd_today'])}."]
+    beat = next((item for item in jobs if item.job.name == HEARTBEAT), None)
+    is_on = beat is not None and load("/", os.environ).gateway.heartbeat.enabled
+    lines = [f"Heartbeat: {describe_heartbeat(store, beat)}"] if beat is not None and is_on else []
     others = [item for item in jobs if item.job.name != HEARTBEAT]
     due = next((item for item in others if item.due), None)
     following = f"; next {due.job.name} at {format_local(due.due or 0, due.job.schedule.timezone)}" if due else ""

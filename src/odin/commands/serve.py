@@ -94,6 +94,7 @@ async def _serve(
     listener: socket.socket, bind: BindAddress, check: HostCheck, roots: list[str], options: Options, pair: str
 ) -> int:
     load_server()
+    from odin.gateway.board import GatewayBoard
     from odin.server.service import serve_sessions
 
     log_unhandled_errors(asyncio.get_running_loop(), os.environ)
@@ -102,7 +103,10 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     tls = _load_tls(bind)
-    async with serve_sessions(listener, check, options, roots, err=sys.stderr, tls=tls, connect=connect_to_holder):
+    boards = {GatewayBoard.name: GatewayBoard(os.environ)}
+    async with serve_sessions(
+        listener, check, options, roots, err=sys.stderr, tls=tls, connect=connect_to_holder, boards=boards
+    ):
         await asyncio.to_thread(store.record_url, check.url)
         write_message(f"Serving sessions below {', '.join(roots)} on {check.url}. Ctrl-C stops it.")
         if pair != "no" and (pair or not store.list_tokens()):

@@ -24,19 +24,20 @@ _TITLE_CHARS = 72
 
 
 class Checkout:
-    """The checkout of a task below the folder of its run."""
+    """The checkout of a task below the folder of its run. A retry, which `retries` counts, starts with a new one."""
 
-    def __init__(self, folder: Path, task: FleetTask, git: Git) -> None:
+    def __init__(self, folder: Path, task: FleetTask, retries: int, git: Git) -> None:
         self.path = folder / "work" / task.id
         self.branch = f"odin/{task.id}"
         self._ready = folder / "work" / f".{task.id}.ready"
+        self._retries = str(retries)
         self._repositories = folder / "repositories"
         self._task = task
         self._git = git
 
     async def prepare(self) -> None:
         """Make the checkout, unless an earlier attempt did. Raise OdinError if that is not possible."""
-        if self._ready.exists():
+        if self._ready.exists() and self._ready.read_text() == self._retries:
             return
         await self.remove()
         make_private_folder(self.path.parent)
@@ -49,7 +50,7 @@ class Checkout:
             await self._run("commit", "--quiet", "--allow-empty", "-m", "Start")
             await self._run("checkout", "--quiet", "-b", self.branch)
         await self._run("tag", _START)
-        self._ready.touch()
+        self._ready.write_text(self._retries)
 
     async def remove(self) -> None:
         import shutil

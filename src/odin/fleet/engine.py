@@ -27,6 +27,7 @@ class FleetRun(Struct, frozen=True):
     """One run. `store` is where results go. A worker that dies costs an attempt, of which a task has `attempts`.
 
     `budget_usd` is for all tasks together; 0 is no limit. `unsandboxed`: tasks run also where no sandbox works.
+    `keep`: the checkouts of tasks that passed stay, too.
     """
 
     name: str
@@ -35,6 +36,7 @@ class FleetRun(Struct, frozen=True):
     budget_usd: float = 0.0
     attempts: int = 3
     unsandboxed: bool = False
+    keep: bool = False
 
 
 class Progress(Struct, frozen=True):
@@ -71,7 +73,7 @@ class TaskResult(Struct, frozen=True):
 
 class TaskState(Struct, frozen=True):
     """A task as the engine knows it. `attempt` counts how often a worker took it, `retries` how often a user
-    had it start over."""
+    had it start over; `earlier_usd` is what it had cost before that."""
 
     task: FleetTask
     status: TaskStatus = "waiting"
@@ -82,6 +84,7 @@ class TaskState(Struct, frozen=True):
     result: TaskResult | None = None
     started: float = 0.0
     ended: float = 0.0
+    earlier_usd: float = 0.0
 
 
 class Attempt(Struct):

@@ -148,7 +148,8 @@ class RunTable:
 
     def _list_tasks(self) -> list[TaskState]:
         rows = self._connect().execute(
-            "SELECT spec, status, attempt, retries, worker, progress, result, started, ended FROM tasks ORDER BY number"
+            "SELECT spec, status, attempt, retries, worker, progress, result, started, ended, earlier_usd FROM tasks"
+            " ORDER BY number"
         )
         return [
             TaskState(
@@ -161,8 +162,9 @@ class RunTable:
                 msgspec.json.decode(result, type=TaskResult) if result else None,
                 started,
                 ended,
+                earlier_usd,
             )
-            for spec, status, attempt, retries, worker, progress, result, started, ended in rows
+            for spec, status, attempt, retries, worker, progress, result, started, ended, earlier_usd in rows
         ]
 
     async def signal(self, signal: Signal, tasks: Sequence[str] = ()) -> int:

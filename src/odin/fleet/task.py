@@ -7,7 +7,7 @@ understood, too.
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -69,11 +69,14 @@ class _BenchmarkTask(Struct, frozen=True):
     problem_statement: str
 
 
-def read_tasks(source: Path, home: Path, repositories: str = "") -> tuple[FleetTask, ...]:
+def read_tasks(
+    source: Path, home: Path, repositories: str = "", defaults: Mapping[str, str] | None = None
+) -> tuple[FleetTask, ...]:
     """Return the tasks of a file or folder. Raise UsageError that names every faulty line.
 
     `repositories` is the folder of the clones that SWE-bench lines name, as OWNER__NAME; without it they are URLs of
-    GitHub. Relative folders are relative to the file; `home` is what ~ means.
+    GitHub. Relative folders are relative to the file; `home` is what ~ means. `defaults` are the model or pool and the
+    mode of tasks that name none.
     """
     faults: list[str] = []
     tasks: list[FleetTask] = []
@@ -81,7 +84,7 @@ def read_tasks(source: Path, home: Path, repositories: str = "") -> tuple[FleetT
     folder = source if source.is_dir() else source.parent
     for place, text in _read_entries(source):
         try:
-            task = _parse(place, text, repositories)
+            task = _parse(place, text, repositories, defaults or {})
             _check(task)
         except ValueError as error:
             faults.append(f"{place}: {str(error)[:300]}")
@@ -127,7 +130,7 @@ def _read_text(path: Path) -> str:
         raise UsageError(f"{path} is not UTF-8 text: {error}.") from error
 
 
-def _parse(place: str, text: str, repositories: str) -> FleetTask:
+def _parse(place: str, text: str, repositories: str, defaults: Mapping[str, str]) -> FleetTask:
     if text.startswith("\0"):
         raise ValueError(text[1:])
     found: Any = msgspec.json.decode(text)
@@ -137,9 +140,16 @@ def _parse(place: str, text: str, repositories: str) -> FleetTask:
         line = msgspec.convert(found, _BenchmarkTask)
         owner_name = line.repo.replace("/", "__")
         repository = f"{repositories}/{owner_name}" if repositories else f"https://github.com/{line.repo}"
-        return FleetTask(line.instance_id, line.problem_statement, repository, line.base_commit)
+        found = {
+            "id": line.instance_id,
+            "prompt": line.problem_statement,
+            "repository": repository,
+            "revision": line.base_commit,
+        }
     name = Path(place).stem if not place.startswith("line ") else f"task-{place.removeprefix('line ')}"
-    return msgspec.convert({"id": name, **found}, FleetTask)
+    if "model" in found or "pool" in found:
+        defaults = {key: value for key, value in defaults.items() if key not in ("model", "pool")}
+    return msgspec.convert({"id": name, **defaults, **found}, FleetTask)
 
 
 def _check(task: FleetTask) -> None:

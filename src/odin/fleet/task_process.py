@@ -10,10 +10,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -25,12 +26,12 @@ from odin.app.shared_copy import copy_session
 from odin.config import Options, load
 from odin.config.paths import make_environment
 from odin.core.call_events import ToolStarted, UsageRecorded
-from odin.core.client import Client
+from odin.core.client import Client, QueuedPrompt
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, RetryableError, SessionLocked
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.message import Usage
-from odin.core.op import Interrupt, Prompt
+from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.core.profile import PROJECT
 from odin.core.text import to_valid_unicode
 from odin.fleet.checkout import Checkout
@@ -52,7 +53,9 @@ _RESUMED = "Odin was interrupted in the middle of this task. Look at what is don
 
 
 class TaskOrder(Struct, frozen=True):
-    """What a worker tells the process of a task. `folder` is that of the run on this machine."""
+    """What a worker tells the process of a task. `folder` is that of the run on this machine, `env` the environment of
+    the worker.
+    """
 
     run: FleetRun
     task: FleetTask
@@ -61,6 +64,7 @@ class TaskOrder(Struct, frozen=True):
     folder: str
     state_dir: str
     log: str
+    env: dict[str, str]
 
 
 class TaskProgressed(Struct, frozen=True, tag=True):
@@ -87,6 +91,13 @@ def run_task_process(connection: Connection, order: bytes) -> None:
     os.dup2(log, sys.stderr.fileno())
     gc.freeze()
     asyncio.run(TaskRun(given, connection).run())
+
+
+T = TypeVar("T")
+
+
+class _Stopped(Exception):
+    """The task is to stop: its time is over, or the worker says so."""
 
 
 class TaskRun:
@@ -139,39 +150,67 @@ class TaskRun:
     async def _work(self) -> TaskResult:
         order, task = self._order, self._task
         folder = Path(order.folder)
-        base = make_environment(cwd=order.folder, state_dir=order.state_dir)
+        base = make_environment(order.env, order.folder, order.state_dir)
         config = load(order.folder, base.variables)
         runner = ProcessRunner(base, sandbox=LazySandbox(config, base).get)
         git = Git(runner, Path(base.state_dir), unsandboxed=order.run.unsandboxed)
-        checkout = Checkout(folder, task, git)
+        checkout = Checkout(folder, task, order.retries, git)
         try:
             try:
-                await checkout.prepare()
+                await self._unless_stopped(checkout.prepare())
             except (OdinError, OSError) as error:
                 return self._make_result("not_run", "repository", str(error))
-            environment = make_environment(cwd=str(checkout.path), state_dir=order.state_dir)
+            environment = make_environment(order.env, str(checkout.path), order.state_dir)
             options = self._make_options(checkout, config.sandbox.backend)
             sandbox = LazySandbox(load(options.cwd, base.variables, options.to_flags(), trust=task.trust), environment)
-            if not order.run.unsandboxed and (problem := sandbox.describe_problem()):
-                return self._make_result("not_run", "sandbox", f"No sandbox works here: {problem}")
+            if not order.run.unsandboxed and sandbox.find_level() == "none":
+                why = sandbox.explain_level() or "No sandbox works here."
+                return self._make_result("not_run", "sandbox", f"{why} --unsandboxed runs tasks without one.")
             result = await self._run_session(options)
             if result.stopped or result.outcome == "not_run":
                 return result
             checks = ProcessRunner(environment, env_passthrough=task.secrets, sandbox=sandbox.get)
             try:
                 if result.outcome == "passed":
-                    result = await self._run_checks(result, checks, environment)
+                    result = await self._unless_stopped(self._run_checks(result, checks, environment))
             finally:
                 await checks.close()
                 sandbox.close()
-            return await self._store(result, checkout, environment)
+            result = await self._store(result, checkout, environment)
+        except _Stopped:
+            return self._describe_stop("failed" if self._progress.requests else "not_run")
         except (OdinError, OSError) as error:
             return self._make_result("not_run", "store", str(error), is_transient=True)
+        else:
+            if result.outcome == "passed" and not order.run.keep:
+                await checkout.remove()
+            return result
         finally:
             await runner.close()
 
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the work returns. Raise _Stopped if the task is to stop before."""
+        task, stopping = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise _Stopped
+            return task.result()
+        finally:
+            stopping.cancel()
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _describe_stop(self, outcome: Outcome) -> TaskResult:
+        if self._timed_out:
+            return self._make_result(outcome, "time", f"It took longer than {self._task.limits.minutes:g} min.")
+        return self._make_result(outcome, stopped=True)
+
     def _make_options(self, checkout: Checkout, backend: str) -> Options:
-        """A task may do in its checkout what it likes, and nothing elsewhere: no setting of the user widens that."""
+        """Return the options of the session. Commands need no approval: the sandbox confines them to the checkout.
+
+        No setting of the user widens the sandbox, and file tools are refused elsewhere, because nobody can be asked.
+        """
         task, run = self._task, self._order.run
         return Options(
             cwd=str(checkout.path),
@@ -179,16 +218,17 @@ class TaskRun:
             pool=task.pool,
             role=task.role,
             mode=task.mode,
-            permission_mode="bypassPermissions" if task.network or run.unsandboxed else "auto",
+            permission_mode="bypassPermissions" if run.unsandboxed else "auto",
+            allowed_tools=("Bash",),
             max_turns=task.limits.calls or None,
             max_budget_usd=self._order.budget_usd or None,
             headless=True,
             trust=task.trust,
             state_dir=self._order.state_dir,
+            env=self._order.env,
             settings={
-                "sandbox": {"backend": "none" if run.unsandboxed else backend, "network": task.network},
+                "sandbox": {"backend": "off" if run.unsandboxed else backend, "network": task.network},
                 "env_passthrough": list(task.secrets),
-                "restrict_to_workspace": True,
             },
         )
 
@@ -232,7 +272,7 @@ class TaskRun:
         turns = 0
         submitted = shot.seq < 0
         if submitted:
-            await client.submit(self._make_prompt("task", self._task.prompt))
+            await self._submit(client, (), 0)
         stopping = asyncio.create_task(self._stop.wait())
         reading = asyncio.ensure_future(anext(events, None))
         try:
@@ -248,11 +288,7 @@ class TaskRun:
                 if stopping in done:
                     await client.submit(Interrupt())
                     await client.close(_CLOSE_S)
-                    if self._timed_out:
-                        return self._make_result(
-                            "failed", "time", f"It took longer than {self._task.limits.minutes:g} min."
-                        )
-                    return self._make_result("failed", stopped=True)
+                    return self._describe_stop("failed")
                 if reading not in done:
                     continue
                 envelope = reading.result()
@@ -268,16 +304,19 @@ class TaskRun:
                     submitted = True
                     if ended is None or ended.reason in ("aborted", "interrupted"):
                         ended = None
-                        await client.submit(
-                            self._make_prompt(f"task.{turns}", _RESUMED if turns else self._task.prompt)
-                        )
+                        await self._submit(client, shot.queue, turns)
                 reading = asyncio.ensure_future(anext(events, None))
         finally:
             stopping.cancel()
             reading.cancel()
 
-    def _make_prompt(self, id: str, text: str) -> Prompt:
-        return Prompt(id, to_valid_unicode(text), parse_mode(self._task.mode))
+    async def _submit(self, client: Client, queue: Sequence[QueuedPrompt], turns: int) -> None:
+        """Submit the prompt, or have the session go on where an earlier attempt left it after so many turns."""
+        if queue:
+            await client.submit(ChangePrompt(queue[0].id, delivery="queue"))
+            return
+        text = _RESUMED if turns else to_valid_unicode(self._task.prompt)
+        await client.submit(Prompt(f"task.{turns}", text, parse_mode(self._task.mode)))
 
     def _note(self, envelope: Envelope) -> None:
         event, now = envelope.event, self._progress
@@ -363,7 +402,7 @@ class TaskRun:
         if "branch" in wanted and (bundle := await checkout.collect_branch()):
             yield "branch.bundle", bundle
         if "session" in wanted:
-            options = Options(cwd=str(checkout.path), state_dir=self._order.state_dir)
+            options = Options(cwd=str(checkout.path), state_dir=self._order.state_dir, env=self._order.env)
             log = make_workspace(options).store.find_log(self._session)
             if log is not None:
                 copy = await asyncio.to_thread(copy_session, log, environment)

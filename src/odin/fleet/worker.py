@@ -6,6 +6,7 @@ The processes are forked from one that has loaded Odin, which takes a fraction o
 import asyncio
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -25,11 +26,12 @@ _SILENCE_S = 300.0
 class Worker:
     """Performs tasks below a folder. `state_dir` has the sessions."""
 
-    def __init__(self, folder: Path, state_dir: Path) -> None:
+    def __init__(self, folder: Path, state_dir: Path, env: Mapping[str, str]) -> None:
         import multiprocessing
 
         self._folder = folder
         self._state = state_dir
+        self._env = dict(env)
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["odin.fleet.task_process"])
 
@@ -45,6 +47,7 @@ class Worker:
             str(self._folder),
             str(self._state),
             str(work / f".{attempt.task.id}.log"),
+            self._env,
         )
         process = self._context.Process(
             target=run_task_process, args=(theirs, msgspec.json.encode(order)), daemon=False

@@ -1,11 +1,10 @@
 """`odin gateway` without its command line: channels bring messages, sessions answer them, and the outbox sends that."""
 
 import asyncio
-import fcntl
 import os
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -13,9 +12,8 @@ from msgspec.structs import replace
 
 from odin.config import Options, load
 from odin.config.paths import LOG_FOLDER, make_environment
-from odin.core.errors import ConfigError, OdinError, UsageError
+from odin.core.errors import ConfigError, OdinError
 from odin.core.gateway_settings import ChannelSettings, GatewaySettings
-from odin.core.private_folders import make_private_folder
 from odin.gateway.admission import SenderAccess
 from odin.gateway.channel import (
     AnswerState,
@@ -34,6 +32,7 @@ from odin.gateway.chats import Chats
 from odin.gateway.gateway_log import GATEWAY_LOG_NAME, GatewayLog
 from odin.gateway.heartbeat import HeartbeatChannel
 from odin.gateway.jobs import HEARTBEAT, LAST_OWNER_CHAT
+from odin.gateway.lock import GATEWAY_FOLDER, hold_lock
 from odin.gateway.outbox import FIRST_PAUSE_S, Outbox, describe_error
 from odin.gateway.progress import FIRST_MESSAGE_S
 from odin.gateway.schedules import TICK_S, Scheduler
@@ -44,9 +43,6 @@ from odin.host.manager import SessionManager
 from odin.providers.http import HttpClient
 from odin.server.access import open_access
 from odin.server.local import LocalListener
-
-GATEWAY_FOLDER = "gateway"
-"""The folder of the gateway in the state folder."""
 
 SYSTEM_CHANNEL = "system"
 LAST_CHAT = "last_chat"
@@ -167,32 +163,6 @@ class Gateway:
             except Exception as error:  # such as a full disk
                 self._log.write("failed", "outbox", note=describe_error(error))
                 await asyncio.sleep(_FIRST_PAUSE_S)
-
-
-@contextmanager
-def hold_lock(folder: Path) -> Generator[None]:
-    """Hold the lock of the gateway with this folder. Raise UsageError if another one runs."""
-    fd = os.open(make_private_folder(folder) / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = os.read(fd, 20).decode(errors="replace").strip()
-            raise UsageError(f"A gateway is running already (process {pid}).", "Stop it first.") from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(fd)
-
-
-def find_running(folder: Path) -> str:
-    """Return the id of the process of the gateway with this folder, or ""."""
-    try:
-        with hold_lock(folder):
-            return ""
-    except UsageError:
-        return (folder / "lock").read_text().strip()
 
 
 @asynccontextmanager

@@ -75,6 +75,27 @@ CREATE TABLE runs (
 CREATE INDEX runs_of_job ON runs (job, started);
 """
 
+ItemQueue = Literal["inbox", "outbox", "unanswered", "unsent"]
+"""What waits, and what has failed."""
+
+ITEM_STATES = {
+    "received": "waiting",
+    "claimed": "running",
+    "failed": "not answered",
+    "pending": "waiting",
+    "sending": "sending",
+    "dead": "not sent",
+    "unsure": "may have been sent",
+}
+"""The words for the states of messages and parts that are not done."""
+
+_QUEUES: dict[ItemQueue, tuple[str, str]] = {
+    "inbox": ("inbox", "'received', 'claimed'"),
+    "outbox": ("outbox", "'pending', 'sending'"),
+    "unanswered": ("inbox", "'failed'"),
+    "unsent": ("outbox", "'dead', 'unsure'"),
+}
+
 MessageKind = Literal["prompt", "control"]
 """A `control` is carried out at once, also while a turn runs: an answer to a request, `/stop`, an edit."""
 
@@ -135,8 +156,8 @@ class NewPart(Struct, frozen=True):
     buttons: tuple[Button, ...] = ()
 
 
-class FailedItem(Struct, frozen=True, array_like=True):
-    """A message that was not answered (`in-7`), or a part that was not sent or may have been (`out-7`)."""
+class QueueItem(Struct, frozen=True, array_like=True):
+    """A message of the inbox (`in-7`) or a part of the outbox (`out-7`), which is tried when it is `due`."""
 
     id: str
     channel: str
@@ -145,6 +166,9 @@ class FailedItem(Struct, frozen=True, array_like=True):
     at: float
     error: str
     text: str
+    sender: str
+    attempts: int
+    due: float
 
 
 class PairedSender(Struct, frozen=True, array_like=True):
@@ -167,7 +191,7 @@ class PendingCode(Struct, frozen=True, array_like=True):
 
 
 class ChatStatus(Struct, frozen=True, array_like=True):
-    """A chat with what waits in it, and what it cost today."""
+    """A chat with what waits in it, what it cost today, and when its last message came; 0 if that is long ago."""
 
     channel: str
     chat: str
@@ -177,6 +201,8 @@ class ChatStatus(Struct, frozen=True, array_like=True):
     waiting: int
     unsent: int
     usd_today: float
+    role: str
+    last: float
 
 
 S = TypeVar("S", bound=Struct)
@@ -190,27 +216,32 @@ def make_key(channel: str, account: str, message: str) -> str:
 
 
 class GatewayStore:
-    """The file `gateway.db` in a folder. Raise StateUnwritable or ConfigError if it cannot be used."""
+    """The file `gateway.db` in a folder, which must exist for a reader. Raise StateUnwritable or ConfigError."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time, *, is_reader: bool = False) -> None:
         self._clock = clock
-        path = make_private_folder(folder) / STORE_NAME
+        self._begin = "BEGIN" if is_reader else "BEGIN IMMEDIATE"
+        path = (folder if is_reader else make_private_folder(folder)) / STORE_NAME
         try:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
+            if not is_reader:
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            place = f"{path.absolute().as_uri()}?mode={'ro' if is_reader else 'rw'}"
+            self._db = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
+            if not is_reader:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
             with self.transact() as db:
                 version = db.execute("PRAGMA user_version").fetchone()[0]
-                if version == 0:
+                if version == 0 and not is_reader:
                     for statement in _SCHEMA.split(";"):
                         db.execute(statement)
                     db.execute(f"PRAGMA user_version = {_VERSION}")
+                    version = _VERSION
         except (OSError, sqlite3.OperationalError) as error:
             raise StateUnwritable(f"{path} cannot be used: {error}.", "Make it writable.") from error
         except sqlite3.DatabaseError as error:
             raise ConfigError(f"{path} is damaged ({error}).", "Restore it from a backup, or remove it.") from error
-        if version > _VERSION:
+        if version != _VERSION:
             raise ConfigError(f"{path} was written by another version of Odin (format {version}).", "Update Odin.")
 
     def close(self) -> None:
@@ -218,7 +249,7 @@ class GatewayStore:
 
     @contextmanager
     def transact(self) -> Generator[sqlite3.Connection]:
-        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute(self._begin)
         try:
             yield self._db
         except BaseException:
@@ -415,18 +446,32 @@ class GatewayStore:
     def is_sent(self, key: str) -> bool:
         return self._db.execute("SELECT 1 FROM outbox WHERE key = ? AND state = 'sent'", (key,)).fetchone() is not None
 
-    # --- what failed ---
+    # --- what waits, and what failed ---
 
-    def list_failed(self) -> list[FailedItem]:
-        """Return messages without an answer and parts that were not sent, or may have been, the oldest first."""
+    def list_items(self, queue: ItemQueue, limit: int = -1) -> list[QueueItem]:
+        """Return the first items of a queue, the oldest first."""
+        table, states = _QUEUES[queue]
+        columns = "received, body, 0" if table == "inbox" else "created, text, due"
         rows = self._db.execute(
-            "SELECT 'in-' || seq, channel, chat, 'not answered', received, error, body FROM inbox"
-            " WHERE state = 'failed' UNION ALL"
-            " SELECT 'out-' || seq, channel, chat, iif(state = 'dead', 'not sent', 'may have been sent'), created,"
-            " error, text FROM outbox WHERE state IN ('dead', 'unsure') ORDER BY 5"
+            f"SELECT seq, channel, chat, state, error, attempts, {columns} FROM {table} WHERE state IN ({states})"
+            " ORDER BY seq LIMIT ?",
+            (limit,),
         ).fetchall()
-        texts = (_decode(row[6]).text if row[0].startswith("in") else row[6] for row in rows)
-        return [_make(FailedItem, (*row[:6], text)) for row, text in zip(rows, texts, strict=True)]
+        items: list[QueueItem] = []
+        for seq, channel, chat, state, error, attempts, at, text, due in rows:
+            message = _decode(text) if table == "inbox" else None
+            said, sender = (message.text, message.sender_name or message.sender) if message else (text, "")
+            key = f"{table.removesuffix('box')}-{seq}"
+            items.append(QueueItem(key, channel, chat, ITEM_STATES[state], at, error, said, sender, attempts, due))
+        return items
+
+    def count_items(self, queue: ItemQueue) -> int:
+        table, states = _QUEUES[queue]
+        return self._db.execute(f"SELECT count(*) FROM {table} WHERE state IN ({states})").fetchone()[0]
+
+    def list_failed(self) -> list[QueueItem]:
+        """Return messages without an answer and parts that were not sent, or may have been, the oldest first."""
+        return sorted((*self.list_items("unanswered"), *self.list_items("unsent")), key=lambda item: item.at)
 
     def retry_failed(self, id: str) -> None:
         """Answer the message, or send the part, once more. Raise UsageError for an unknown id."""
@@ -463,11 +508,17 @@ class GatewayStore:
             " ('received', 'claimed')),"
             " (SELECT count(*) FROM outbox o WHERE o.channel = c.channel AND o.chat = c.chat AND o.state IN"
             " ('pending', 'sending')),"
-            " coalesce((SELECT usd FROM costs k WHERE k.channel = c.channel AND k.chat = c.chat AND k.day = ?), 0)"
-            " FROM chats c ORDER BY channel, chat",
+            " coalesce((SELECT usd FROM costs k WHERE k.channel = c.channel AND k.chat = c.chat AND k.day = ?), 0),"
+            " role, coalesce(received, 0) FROM chats c LEFT JOIN (SELECT channel, chat, max(received) AS received"
+            " FROM inbox GROUP BY channel, chat) USING (channel, chat) ORDER BY channel, chat",
             (self._format_day(),),
         ).fetchall()
         return [_make(ChatStatus, row) for row in rows]
+
+    def list_costs(self, limit: int) -> list[tuple[str, float]]:
+        """Return the last days that cost something, newest first, with what all chats cost."""
+        rows = "SELECT day, sum(usd) FROM costs GROUP BY day ORDER BY day DESC LIMIT ?"
+        return self._db.execute(rows, (limit,)).fetchall()
 
     def get_cost_today(self, channel: str, chat: str) -> float:
         where = (channel, chat, self._format_day())

@@ -313,6 +313,74 @@ class CommandAnswer(Struct, frozen=True):
     agent: str = ""
 
 
+BoardTone = Literal["", "good", "warn", "bad", "dim"]
+
+
+class BoardCell(Struct, frozen=True, omit_defaults=True):
+    """`progress`, from 0 to 1, is drawn as a bar before the text. `session` is one that the text opens."""
+
+    text: str = ""
+    tone: BoardTone = ""
+    progress: float | None = None
+    session: str = ""
+
+
+class BoardAction(Struct, frozen=True, omit_defaults=True):
+    """A button of a row. `id` is for the server alone; a `question` is asked first, and answered with the label."""
+
+    label: str
+    id: str
+    question: str = ""
+
+
+class BoardRow(Struct, frozen=True, omit_defaults=True):
+    """`key` is the same as long as the row is about the same thing."""
+
+    key: str
+    cells: tuple[BoardCell, ...]
+    actions: tuple[BoardAction, ...] = ()
+
+
+class BoardSection(Struct, frozen=True, omit_defaults=True):
+    """A line of facts and a table, which may be empty. `more` is how many rows were left out."""
+
+    heading: str
+    facts: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[BoardRow, ...] = ()
+    more: int = 0
+
+
+class BoardSummary(Struct, frozen=True):
+    name: str
+    title: str
+
+
+class Board(Struct, frozen=True):
+    """What the page shows of something besides the sessions, such as the gateway. Its texts are for people."""
+
+    name: str
+    title: str
+    sections: tuple[BoardSection, ...]
+
+
+class BoardNamed(Struct, frozen=True):
+    name: str
+
+
+class BoardRequest(Struct, frozen=True):
+    """The action of a row to carry out."""
+
+    name: str
+    action: str
+
+
+class BoardAnswer(Struct, frozen=True):
+    """What was done, in a sentence."""
+
+    text: str
+
+
 class ApiEndpoint(Struct, frozen=True):
     """One route. `right` None: no token is needed. `query` are its parameters, `body` and `result` are JSON.
 
@@ -380,6 +448,10 @@ _LIST = (
     ApiEndpoint("title", "POST", f"{_S}/title", "prompt", "Rename the session.", None, body=TitleRequest),
     ApiEndpoint("delete", "DELETE", _S, "approve", "Delete the session.", None),
     ApiEndpoint("setting", "POST", f"{_S}/setting", "approve", "Save a setting.", SavedSetting, body=SettingRequest),
+    # A board is not limited to the sessions that are served: it has texts and names from all chats of the user.
+    ApiEndpoint("boards", "GET", "/boards", "approve", "The boards that there are.", tuple[BoardSummary, ...]),
+    ApiEndpoint("board", "GET", "/board", "approve", "A board, as it is now.", Board, BoardNamed),
+    ApiEndpoint("act", "POST", "/board", "approve", "Do what a row offers.", BoardAnswer, body=BoardRequest),
     ApiEndpoint("server", "POST", f"{_S}/server", "approve", "Add a server.", tuple[str, ...], body=ServerRequest),
 )
 

@@ -4,13 +4,14 @@ import asyncio
 import os
 import weakref
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -29,6 +30,7 @@ from odin.core.errors import (
     SessionNotFound,
     UsageError,
 )
+from odin.core.format import clip
 from odin.core.private_folders import open_scratch
 from odin.core.rights import Right, get_needed_right, has_right
 from odin.core.text import to_valid_unicode_all
@@ -38,6 +40,10 @@ from odin.remote.protocol import (
     RUN_HEADER,
     VERSION_HEADER,
     ApiEndpoint,
+    Board,
+    BoardAnswer,
+    BoardRow,
+    BoardSummary,
     CommandAnswer,
     CommandRequest,
     Completion,
@@ -81,6 +87,10 @@ _LONG_SEQ = 15
 """Digits of a number that no session reaches."""
 
 
+class BoardNotFound(OdinError):
+    pass
+
+
 class Unauthorized(OdinError):
     """The request has no valid token."""
 
@@ -101,6 +111,7 @@ _STATUS: dict[type[OdinError], int] = {
     Unauthorized: 401,
     Forbidden: 403,
     SessionNotFound: 404,
+    BoardNotFound: 404,
     OpConflict: 409,
     SessionBusy: 409,
     SessionLocked: 409,
@@ -140,6 +151,22 @@ class Access(Protocol):
         ...
 
 
+class BoardSource(Protocol):
+    """What a board is made of. The methods are called in threads: they may wait for the disk."""
+
+    title: str
+
+    def exists(self) -> bool:
+        """Return whether there is anything to show."""
+        ...
+
+    def read(self) -> Board: ...
+
+    def act(self, action: str) -> str:
+        """Carry out an action of a row and return what was done, in a sentence. Raise OdinError."""
+        ...
+
+
 Handler = Callable[[HostedSession, Any, Any], Awaitable[Any]]
 """Gets the session, the query and the body."""
 
@@ -169,7 +196,7 @@ _HANDLERS: dict[str, Handler] = {
 
 
 class Application:
-    """An ASGI application. `base` is the path under which a proxy serves it."""
+    """An ASGI application. `base` is the path under which a proxy serves it, `boards` are those of the page by name."""
 
     def __init__(
         self,
@@ -178,7 +205,9 @@ class Application:
         environment: ExecutionEnvironment,
         *,
         base: str = "",
+        boards: Mapping[str, BoardSource] | None = None,
     ) -> None:
+        self._boards = boards or {}
         self._sessions = sessions
         self._access = access
         self._environment = environment
@@ -323,6 +352,14 @@ class Application:
                 return who
             case "all":
                 return await asyncio.to_thread(self._sessions.list_all)
+            case "boards":
+                named = self._boards.items()
+                return [BoardSummary(name, one.title) for name, one in named if await asyncio.to_thread(one.exists)]
+            case "board":
+                return await asyncio.to_thread(self._read_board, query.name)
+            case "act":
+                request.state.op = type(body).__name__
+                return BoardAnswer(await asyncio.to_thread(self._find_board(body.name).act, body.action))
             case "new":
                 if body.permission_mode or body.role:  # a role has its own rules, tools and permission mode
                     require_right(who, "approve")
@@ -389,6 +426,27 @@ class Application:
                     return await asyncio.to_thread(Path(path).read_text, encoding="utf-8")
             case _:
                 return await _HANDLERS[endpoint.name](await self._sessions.get(session), query, body)
+
+    def _find_board(self, name: str) -> BoardSource:
+        found = self._boards.get(name)
+        if found is None or not found.exists():
+            raise BoardNotFound(f"There is no board {clip(name, 50)!r}.", "The list of sessions shows which there are.")
+        return found
+
+    def _read_board(self, name: str) -> Board:
+        """Return a board that links only sessions which this server has."""
+        board = self._find_board(name).read()
+        linked = {cell.session for section in board.sections for row in section.rows for cell in row.cells}
+        foreign = {one for one in linked if one and not self._sessions.has(one)}
+        if not foreign:
+            return board
+
+        def unlink(row: BoardRow) -> BoardRow:
+            cells = (replace(cell, session="") if cell.session in foreign else cell for cell in row.cells)
+            return replace(row, cells=tuple(cells))
+
+        sections = (replace(section, rows=tuple(map(unlink, section.rows))) for section in board.sections)
+        return replace(board, sections=tuple(sections))
 
     async def _find_files(self, session: str, words: str, limit: int, who: Identity) -> tuple[str, ...]:
         # Such words list any folder of the machine.

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -12,7 +12,7 @@ from odin.config.paths import LOG_FOLDER, SERVER_LOG_NAME, make_environment
 from odin.core.errors import OdinError
 from odin.host.manager import SessionManager
 from odin.server.access import open_access
-from odin.server.application import Application
+from odin.server.application import Application, BoardSource
 from odin.server.guard import ClientLog, HostCheck
 from odin.server.http import HttpServer
 from odin.server.sessions import Connect, HostedSessions
@@ -38,6 +38,7 @@ async def serve_sessions(
     tls: "ssl.SSLContext | None" = None,
     idle_s: float = IDLE_S,
     connect: Connect | None = None,
+    boards: Mapping[str, BoardSource] | None = None,
 ) -> AsyncGenerator[HostedSessions]:
     """Serve sessions until the end of the context; then end all streams and close all sessions. `err` gets the log.
 
@@ -50,7 +51,7 @@ async def serve_sessions(
     shares = open_shares(environment.variables)
     access = TokenAccess(open_access(environment.variables), check, log, shares)
     sessions = HostedSessions(manager, options, roots, idle_s=idle_s, connect=connect, is_valid=access.is_valid)
-    server = HttpServer(Application(sessions, access, environment, base=check.base_path))
+    server = HttpServer(Application(sessions, access, environment, base=check.base_path, boards=boards))
     with suppress(OdinError):
         await asyncio.to_thread(shares.sweep)
     try:

@@ -291,6 +291,14 @@ class HostedSessions:
             raise SessionNotFound(f"There is no session {session} here.", "List the sessions to see which there are.")
         return log, header.cwd
 
+    def has(self, session: str) -> bool:
+        """Return whether a session is stored, and below the roots."""
+        try:
+            self.locate(session)
+        except SessionNotFound:
+            return False
+        return True
+
     def is_below(self, folder: str) -> bool:
         """True for a folder below the roots."""
         return any(contains(root, os.path.realpath(folder)) for root in self._roots)

@@ -9,7 +9,7 @@ from odin.core.errors import ConfigError, OdinError
 from odin.core.rights import Right
 from odin.remote.protocol import Paired, Pairing, ShareLink
 from odin.server.access import AccessStore
-from odin.server.application import Forbidden, Unauthorized
+from odin.server.application import Forbidden, Unauthorized, get_header
 from odin.server.guard import ClientEvent, ClientLog, HostCheck, RequestLimit, TooManyRequests
 from odin.server.shares import OpenedShare, ShareRefused, ShareStore
 
@@ -20,6 +20,16 @@ _CONNECTED_S = 600.0
 """A client that comes back after a longer pause is noted as connected again."""
 
 _MAX_SEEN = 1000
+
+_BROWSERS = {
+    "Edg": "Edge", "OPR": "Opera", "SamsungBrowser": "SamsungBrowser", "Firefox": "Firefox", "FxiOS": "Firefox",
+    "CriOS": "Chrome", "Chrome": "Chrome", "Safari": "Safari",
+}  # fmt: skip
+_SYSTEMS = {
+    "Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac": "Mac", "CrOS": "ChromeOS",
+    "Linux": "Linux",
+}  # fmt: skip
+"""Names by what a browser calls itself. It names others, too: the first one counts."""
 
 
 class TokenAccess:
@@ -66,7 +76,8 @@ class TokenAccess:
 
     async def pair(self, pairing: Pairing, scope: Scope) -> Paired:
         address = get_address(scope)
-        token = await asyncio.to_thread(self._store.redeem, pairing.code, pairing.name, address)
+        name = pairing.name or _name_browser(get_header(scope, b"user-agent"))
+        token = await asyncio.to_thread(self._store.redeem, pairing.code, name, address)
         record = self._store.find(token)
         assert record is not None
         self._log.write("paired", address, client=record.name, note=record.right)
@@ -92,6 +103,13 @@ class TokenAccess:
         if status >= 400 or what:
             method, path = scope["method"], scope["path"]
             self._log.write(event, get_address(scope), client=name, method=method, path=path, status=status, note=what)
+
+
+def _name_browser(agent: str) -> str:
+    """Return `Firefox on Linux`, or "" for what is no browser."""
+    browser = next((name for mark, name in _BROWSERS.items() if mark in agent), "")
+    system = next((name for mark, name in _SYSTEMS.items() if mark in agent), "")
+    return f"{browser} on {system}" if browser and system else browser
 
 
 def get_address(scope: Scope) -> str:

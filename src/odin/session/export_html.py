@@ -175,19 +175,20 @@ def write_html(
 ) -> None:
     """Only images inside `folder`, the session's own folder, are embedded."""
     page = _HtmlPage(folder)
-    write(f"<!doctype html>\n{mark}\n{_render_head(overview)}\n<body>\n{_render_header(overview)}\n<main>\n")
+    write(f"<!doctype html>\n{mark}\n{render_head(overview.name)}\n<body>\n{_render_header(overview)}\n<main>\n")
     for entry in entries:
         write(page.render_entry(entry))
     write("</main>\n</body>\n</html>\n")
 
 
-def _render_head(overview: SessionOverview) -> str:
+def render_head(title: str, more_style: str = "") -> str:
+    """Return the start of a page that loads nothing and runs nothing."""
     return (
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n<meta name="robots" content="noindex">\n'
-        f"<title>{_escape_text(overview.name)}</title>\n<style>{_STYLE}</style>\n</head>"
+        f"<title>{escape_text(title)}</title>\n<style>{_STYLE}{more_style}</style>\n</head>"
     )
 
 
@@ -204,8 +205,8 @@ def _render_header(overview: SessionOverview) -> str:
         rows += [(f"\u2022 {model}", format_tokens(usage)) for model, usage in sorted(overview.usage_by_model.items())]
     if overview.cost_usd:
         rows.append(("Cost", format_usd(overview.cost_usd)))
-    items = "".join(f"<dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd>" for name, value in rows)
-    return f"<header>\n<h1>{_escape_text(overview.name)}</h1>\n<dl>{items}</dl>\n</header>"
+    items = "".join(f"<dt>{escape_text(name)}</dt><dd>{escape_text(value)}</dd>" for name, value in rows)
+    return f"<header>\n<h1>{escape_text(overview.name)}</h1>\n<dl>{items}</dl>\n</header>"
 
 
 class _HtmlPage:
@@ -225,32 +226,32 @@ class _HtmlPage:
             return _render_answer(entry)
         if isinstance(entry, CallEntry):
             args = msgspec.json.format(msgspec.json.encode(entry.args), indent=2).decode()
-            body = f'<pre class="wrap">{_escape_text(args)}</pre>' if entry.args else ""
+            body = f'<pre class="wrap">{escape_text(args)}</pre>' if entry.args else ""
             body += _render_view(entry) if entry.view else ""
-            body += f'<pre class="wrap">{_escape_text(entry.text)}</pre>' if entry.text else ""
+            body += f'<pre class="wrap">{escape_text(entry.text)}</pre>' if entry.text else ""
             body += "".join(self._render_image(image) for image in entry.images)
             status = "" if entry.status == "success" else f' <span class="bad">({entry.status})</span>'
-            agent = f"{_escape_text(entry.agent)}: " if entry.agent else ""
+            agent = f"{escape_text(entry.agent)}: " if entry.agent else ""
             title = " ".join(strip_control_codes(entry.title).split())[:160]
             duration = f" · {format_duration(entry.duration_ms)}" if entry.duration_ms else ""
-            return _render_details(f"{agent}<b>{_escape_text(entry.name)}</b>{status} {escape(title)}{duration}", body)
+            return _render_details(f"{agent}<b>{escape_text(entry.name)}</b>{status} {escape(title)}{duration}", body)
         if isinstance(entry, TodosEntry):
             items = "".join(
-                f"<li>{_CHECKBOXES.get(todo.status, chr(0x2610))} {_escape_text(todo.content)}</li>"
+                f"<li>{_CHECKBOXES.get(todo.status, chr(0x2610))} {escape_text(todo.content)}</li>"
                 for todo in entry.todos
             )
             return f'<ul class="todos">{items}</ul>\n'
         if isinstance(entry, RemarkEntry):
             return _render_remark(entry)
-        return "" if entry.agent else f'<p class="end">{_escape_text(describe_end(entry))}</p>\n'
+        return "" if entry.agent else f'<p class="end">{escape_text(describe_end(entry))}</p>\n'
 
     def _render_image(self, image: Image) -> str:
         data = self._read_image(image)
         if data is None:
-            name = _escape_text(image.name or image.path)
+            name = escape_text(image.name or image.path)
             return f'<p class="remark">[image not embedded: {name}]</p>'
         encoded = base64.b64encode(data).decode()
-        return f'<img alt="{_escape_text(image.name or "image")}" src="data:{image.media_type};base64,{encoded}">'
+        return f'<img alt="{escape_text(image.name or "image")}" src="data:{image.media_type};base64,{encoded}">'
 
     def _read_image(self, image: Image) -> bytes | None:
         data = read_image(image, self._folder, min(MAX_IMAGE_BYTES, MAX_ALL_IMAGE_BYTES - self._image_bytes))
@@ -279,7 +280,7 @@ def read_image(image: Image, folder: Path, max_bytes: int) -> bytes | None:
         return file.read(max_bytes)
 
 
-def _escape_text(text: str) -> str:
+def escape_text(text: str) -> str:
     return escape(strip_control_codes(text))
 
 
@@ -291,7 +292,7 @@ def _render_prompt(entry: PromptEntry, images: str) -> str:
     mode = entry.mode.removesuffix("_mode")
     head = "Continued" if entry.continues else (f"Prompt {entry.number}" if entry.number else "Prompt during the turn")
     rewound = " · rewound" if entry.rewound else ""
-    text = "" if entry.continues else f"<p>{_escape_text(entry.text)}</p>"
+    text = "" if entry.continues else f"<p>{escape_text(entry.text)}</p>"
     kind = "prompt back" if entry.rewound else "prompt"
     when = f'<span class="when">{mode} · {format_time(entry.ts)}{rewound}</span>'
     return f'<section class="{kind}"><h2>{head}</h2>{when}{text}{images}</section>\n'
@@ -300,9 +301,9 @@ def _render_prompt(entry: PromptEntry, images: str) -> str:
 def _render_answer(entry: AnswerEntry) -> str:
     parts: list[str] = []
     if entry.thinking.strip():
-        parts.append(_render_details("Thinking", f'<pre class="wrap">{_escape_text(entry.thinking)}</pre>'))
+        parts.append(_render_details("Thinking", f'<pre class="wrap">{escape_text(entry.thinking)}</pre>'))
     if entry.text.strip():
-        agent = f'<p class="when">{_escape_text(entry.agent)}</p>' if entry.agent else ""
+        agent = f'<p class="when">{escape_text(entry.agent)}</p>' if entry.agent else ""
         ending = '<p class="remark">(interrupted here)</p>' if entry.interrupted else ""
         parts.append(
             f'<article class="answer">{agent}{render_markdown(strip_control_codes(entry.text))}{ending}</article>\n'
@@ -312,7 +313,7 @@ def _render_answer(entry: AnswerEntry) -> str:
 
 def _render_view(entry: CallEntry) -> str:
     if get_language(entry.view) != "diff":
-        return f'<pre class="wrap">{_escape_text(entry.view)}</pre>'
+        return f'<pre class="wrap">{escape_text(entry.view)}</pre>'
     lines = "".join(_render_diff_line(line) for line in strip_control_codes(entry.view).rstrip("\n").split("\n"))
     return f'<pre class="diff">{lines}</pre>'
 
@@ -324,5 +325,5 @@ def _render_diff_line(line: str) -> str:
 
 def _render_remark(entry: RemarkEntry) -> str:
     if entry.detail:
-        return _render_details(_escape_text(entry.text), f'<pre class="wrap">{_escape_text(entry.detail)}</pre>')
-    return f'<p class="remark">{_escape_text(entry.text)}</p>\n'
+        return _render_details(escape_text(entry.text), f'<pre class="wrap">{escape_text(entry.detail)}</pre>')
+    return f'<p class="remark">{escape_text(entry.text)}</p>\n'

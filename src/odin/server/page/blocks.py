@@ -23,32 +23,35 @@ from odin.ui.transcript.blocks import (
 )
 from odin.ui.transcript.words import (
     ShownFolders,
-    describe_agent,
     describe_agent_status,
     describe_call,
-    describe_end,
     describe_process,
+    describe_prompt,
     describe_state,
     describe_summary,
     describe_thinking,
     describe_turn,
+    get_mark,
+    has_error,
     is_diff,
     is_folded,
     list_remarks,
 )
 
-_KINDS: dict[type[TranscriptBlock], str] = {
-    PromptBlock: "prompt",
-    ReasoningBlock: "reasoning",
-    AnswerBlock: "answer",
-    CallBlock: "call",
-    CommandBlock: "command",
-    AgentBlock: "agent",
-    ProcessBlock: "process",
-    NoticeBlock: "notice",
-    SummaryBlock: "summary",
-    EndBlock: "end",
+_KINDS: dict[type[TranscriptBlock], tuple[str, str]] = {
+    PromptBlock: ("prompt", "Your prompt"),
+    ReasoningBlock: ("reasoning", "Reasoning"),
+    AnswerBlock: ("answer", "Answer"),
+    CallBlock: ("call", ""),
+    CommandBlock: ("command", "Your command"),
+    AgentBlock: ("agent", "Sub-agent"),
+    ProcessBlock: ("process", "Background process"),
+    NoticeBlock: ("notice", "Notice"),
+    SummaryBlock: ("summary", "Summary"),
+    EndBlock: ("end", "End of the turn"),
 }
+"""The kind of each block, and what a screen reader calls it."""
+
 _TAIL_LINES = 5
 """The newest lines of output that are shown while a call runs, as in the app."""
 
@@ -60,18 +63,25 @@ def encode_block(block: TranscriptBlock, folders: ShownFolders) -> dict[str, Any
         for name in type(block).__struct_fields__
         if not name.startswith("_") and name not in ("version", "folded")
     }
-    fields |= {"kind": _KINDS[type(block)], "is_folded": is_folded(block)}
+    (kind, label), (mark, tone) = _KINDS[type(block)], get_mark(block)
+    fields |= {"kind": kind, "label": label, "mark": mark, "tone": tone, "is_folded": is_folded(block)}
     match block:
+        case PromptBlock():
+            fields["remark"] = describe_prompt(block)
         case AnswerBlock():
             fields["text"] = sanitize(block.text)
         case ReasoningBlock():
             fields |= {"text": sanitize(block.text), "status": describe_thinking(block)}
         case CallBlock():
             about = describe_call(block, folders)
+            title = sanitize(get_display_name(block.name))
             fields["tail"] = fields["tail"][-_TAIL_LINES:]
             fields |= {
-                "title": sanitize(get_display_name(block.name)),
+                "label": f"{title} {about}, {block.state}",
+                "title": title,
                 "about": about,
+                "is_foldable": block.is_over,
+                "since": block.started if block.is_animated else 0,
                 "status": describe_state(block, about, folders, folded=True),
                 "open_status": describe_state(block, about, folders, folded=False),
                 "remarks": list_remarks(block),
@@ -79,16 +89,35 @@ def encode_block(block: TranscriptBlock, folders: ShownFolders) -> dict[str, Any
             }
         case CommandBlock():
             fields["tail"] = fields["tail"][-_TAIL_LINES:]
+            fields |= {
+                "title": fields["command"],
+                "status": "running" if block.live else "",
+                "is_foldable": not block.live,
+                "since": block.ts if block.live else 0,
+            }
         case AgentBlock():
-            fields |= {"status": describe_agent_status(block), "is_good": describe_agent(block)[1]}
+            fields |= {
+                "label": f"{label} {fields['key']}",
+                "title": fields["key"],
+                "about": fields["description"] or fields["task"],
+                "status": describe_agent_status(block),
+                "is_foldable": True,
+                "since": block.ts if block.is_animated else 0,
+            }
         case ProcessBlock():
             fields |= {
+                "label": f"{label} {fields['key']}",
+                "title": fields["key"],
+                "about": fields["description"] or fields["command"],
                 "status": describe_process(block),
-                "is_bad": block.status in ("failed", "timed_out"),
-                "is_over": bool(block.status),
+                "is_foldable": True,
             }
+        case NoticeBlock():
+            fields["line"] = fields["text"]
+        case EndBlock() if has_error(block):
+            fields |= {"line": fields["error"], "remark": f"{fields['hint']} {fields['next_step']}".strip()}
         case EndBlock():
-            fields |= {"status": describe_turn(block), "is_good": not describe_end(block)}
+            fields["line"] = describe_turn(block)
         case SummaryBlock():
             fields["status"] = describe_summary(block)
         case _:

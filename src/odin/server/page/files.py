@@ -61,7 +61,7 @@ def _list_files() -> dict[str, PageFile]:
     return found
 
 
-_LATER = ("theme.js", "reports.js", "shared.js")
+_LATER = ("theme.js", "reports.js", "shared.js", "boards.js")
 _PRELOADED = ", ".join(
     (
         "<page/theme.js>; rel=preload; as=script",

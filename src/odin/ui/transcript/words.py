@@ -13,6 +13,7 @@ from odin.ui.transcript.blocks import (
     CallBlock,
     CommandBlock,
     EndBlock,
+    NoticeBlock,
     ProcessBlock,
     PromptBlock,
     ReasoningBlock,
@@ -36,6 +37,21 @@ _END_REASONS = {
 }
 
 
+_CALL_MARKS = {
+    "writing": ("·", "dim"),
+    "queued": ("○", "dim"),
+    "asking": ("?", "warn"),
+    "running": ("◐", "accent"),
+    "success": ("✓", "good"),
+    "error": ("✗", "bad"),
+    "cancelled": ("–", "warn"),
+    "denied": ("⊘", "warn"),
+    "discarded": ("–", "dim"),
+}
+_LEVEL_MARKS = {"info": ("·", "dim"), "warn": ("!", "warn"), "error": ("✗", "bad")}
+_MODE_WORDS = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": ""}
+
+
 class ShownFolders(Struct, frozen=True):
     """The folders that paths are shown relative to: the working directory and the home directory."""
 
@@ -51,6 +67,48 @@ class ShownFolders(Struct, frozen=True):
         if self.home and self.home != "/":
             text = text.replace(f"{self.home}/", "~/")
         return text
+
+
+def get_mark(block: TranscriptBlock) -> tuple[str, str]:
+    """Return the sign that a card begins with and its tone: good, bad, warn, accent or dim; "" is that of text."""
+    match block:
+        case CallBlock():
+            return _CALL_MARKS[block.state]
+        case NoticeBlock():
+            return _LEVEL_MARKS[block.level]
+        case CommandBlock():
+            return "◐" if block.live else "!", "accent"
+        case ProcessBlock() if block.status:
+            return ("✗", "bad") if block.status in ("failed", "timed_out") else ("■", "dim")
+        case ProcessBlock():
+            return "▶", "accent"
+        case AgentBlock():
+            is_good = describe_agent(block)[1]
+            if is_good is not None:
+                return ("✓", "good") if is_good else ("✗", "bad")
+            if block.reason:
+                return "•", "dim"
+            if block.state == "waiting_main":
+                return "?", "warn"
+            return "◐" if block.is_animated else "•", "accent"
+        case EndBlock() if has_error(block):
+            return "✗", "bad"
+        case EndBlock():
+            return "", "warn" if describe_end(block) else "dim"
+        case PromptBlock():
+            return "←" if block.is_mail else "›", ""
+        case _:
+            return "", ""
+
+
+def has_error(block: EndBlock) -> bool:
+    return bool(block.error) and block.reason != "interrupted"
+
+
+def describe_prompt(block: PromptBlock) -> str:
+    """Return what is remarked below a prompt: its mode, and that it came while Odin was working."""
+    injected = "sent while Odin was working" if block.is_injected else ""
+    return " · ".join(filter(None, (_MODE_WORDS[block.mode], injected)))
 
 
 def describe_call(block: CallBlock, folders: ShownFolders) -> str:

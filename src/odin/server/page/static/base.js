@@ -29,8 +29,9 @@ export function useEvents(source, ...names) {
   }, [source, ...names]);
 }
 
-// Returns what `load` resolves to as [value, error, reload]; value is undefined until then.
-export function useLoaded(load, deps) {
+// Returns what `load` resolves to as [value, error, reload]; value is undefined until then. While the page is seen,
+// it is loaded again `every` milliseconds after the last answer.
+export function useLoaded(load, deps, every) {
   const [found, setFound] = useState([undefined, null]);
   const [round, again] = useReducer((count) => count + 1, 0);
   useEffect(() => {
@@ -42,7 +43,21 @@ export function useLoaded(load, deps) {
     );
     return () => aborter.abort();
   }, [...deps, round]);
+  useEffect(() => {
+    const timer = every && setTimeout(() => (document.hidden ? setFound([...found]) : again()), every);
+    return () => clearTimeout(timer);
+  }, [found]);
   return [...found, again];
+}
+
+// The listener of a field that sets what is typed.
+export const typed = (set) => ({ target }) => set(target.value);
+
+// Does what a key or a button is for, and nothing else.
+export function take(event, action) {
+  event.preventDefault();
+  event.stopPropagation();
+  action();
 }
 
 // As a ref, focuses a field when it appears.
@@ -107,6 +122,8 @@ export const usd = (amount) => `$${amount.toFixed(amount === 0 || amount >= 0.1 
 
 export const when = (ts) => new Date(ts * 1000).toLocaleString('sv').slice(0, 16); // 2026-11-19 09:30
 export const linkTo = (session, agent = '') => `#/s/${session}${agent ? `/${encodeURIComponent(agent)}` : ''}`;
+
+export const boardLink = (name) => `#/b/${name}`;
 
 export const MODES = { ask_mode: 'ask', plan_mode: 'plan', edit_mode: 'edit' };
 const NEXT_MODES = { ask_mode: 'plan_mode', plan_mode: 'edit_mode' };

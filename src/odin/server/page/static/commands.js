@@ -1,17 +1,12 @@
 // Slash commands that the page answers itself, the keys of a session, and what is chosen from a list.
 
-import { count, html, join, load, nextMode, randomId, save, useState } from './base.js';
+import { boardLink, count, html, join, load, nextMode, randomId, save, useState } from './base.js';
 import { get, post, submit } from './connection.js';
 import { confirm, Dialog, openDialog, pick, pickAction, toast, toastError } from './dialogs.js';
 import { copy, remove, rename } from './sessions.js';
 
 // The sheets are loaded when the first is opened.
-const report = (name) => async (screen, rest) => {
-  const found = await import('./reports.js');
-  return name in SHEETS ? openDialog(found[name], { screen, ...SHEETS[name](rest) }) : found[name](screen, rest);
-};
-const SHEETS = { Report: (line) => ({ line }), Changes: (path) => ({ path }), Help: () => ({}) };
-const showReport = (line) => (screen) => report('Report')(screen, line);
+const report = (name) => async (...given) => (await import('./reports.js'))[name](...given);
 const goHome = () => { location.hash = '#/'; };
 // With arguments, the server runs the command.
 const bare = (run) => (screen, rest) => (rest ? false : run(screen));
@@ -20,10 +15,8 @@ const NATIVE = {
   resume: goHome, sessions: goHome, exit: goHome, quit: goHome,
   new: (screen) => open(screen, 'new'),
   fork: (screen, turn) => open(screen, 'fork', turn ? { turn } : {}),
-  diff: report('Changes'),
-  help: report('Help'), keys: report('Help'),
-  context: showReport('/context'), usage: showReport('/usage'), status: showReport('/status'), diagnostics: showReport('/diagnostics'),
-  stats: bare(showReport('/stats')),
+  diff: report('showChanges'),
+  help: report('showHelp'), keys: report('showHelp'),
   errors: report('showErrors'),
   ps: report('showProcesses'),
   agents: bare(report('showAgents')),
@@ -33,6 +26,7 @@ const NATIVE = {
   export: bare((screen) => screen.export()),
   copy: copyAnswer,
   theme: (screen, rest) => (rest in THEMES ? setTheme(rest) : screen.openSettings()),
+  boards: showBoards,
   menu: showMenu,
   model: bare(showModels), models: bare(showModels),
   effort: bare((screen) => choose(screen, 'effort', 'Reasoning effort', screen.state.effort || 'default', (effort) => ({ type: 'SetEffort', effort: effort === 'default' ? '' : effort, agent: screen.session.agent }))),
@@ -75,7 +69,7 @@ async function follow(screen, answer, line) {
   if (answer.draft && !to) screen.composer.current?.setText(answer.draft);
   const said = answer.text.trim();
   if (said.length < 160 && !said.includes('\n')) toast(said);
-  else openDialog((await import('./reports.js')).Report, { screen, line, said });
+  else report('showText')(screen, line, said);
   if (to) enter(screen, answer);
   else if (answer.agent !== session.agent) screen.go(session.id, answer.agent);
 }
@@ -130,10 +124,16 @@ function showMenu(screen) {
       ['Rename', () => rename(summary)], ['Continue in a copy', () => copy(summary)]),
     ['Export', screen.export],
     ...may('approve', ['Delete', () => remove(summary, goHome)]),
+    ...may('approve', row('Boards', '/boards')),
     row('Status', '/status'),
     row('Keys and commands', '/help', '?'),
     ['Settings', screen.openSettings],
   ]);
+}
+
+async function showBoards() {
+  const name = await pick('Boards', () => get('boards').then((boards) => boards.map((one) => ({ label: one.title, value: one.name }))), { isFiltered: false, empty: 'No boards. The gateway has one when it has run.' });
+  if (name) location.hash = boardLink(name);
 }
 
 async function showModels(screen) {

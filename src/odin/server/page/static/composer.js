@@ -1,6 +1,6 @@
 // Where prompts are written: drafts, history, completion, images, sending and steering.
 
-import { clip, html, MODES, nextMode, randomId, useEffect, useLayoutEffect, useMedia, useRef, useState } from './base.js';
+import { clip, html, MODES, nextMode, randomId, take, useEffect, useLayoutEffect, useMedia, useRef, useState } from './base.js';
 import { get } from './connection.js';
 import { pick, toast, toastError } from './dialogs.js';
 
@@ -227,17 +227,14 @@ export function Composer({ screen, controls }) {
   const onKeyDown = (event) => {
     const { key, shiftKey, altKey, ctrlKey, metaKey } = event;
     const action = !event.isComposing && findAction({ key, shiftKey, altKey, isCtrl: ctrlKey || metaKey });
-    if (!action) return;
-    event.preventDefault();
-    event.stopPropagation();
-    action();
+    if (action) take(event, action);
   };
 
   const mode = MODES[session.mode] ?? 'edit';
   const hint = edited ? 'Enter saves · Esc cancels' : isWorking ? 'Enter queues · Ctrl+S steers the running turn' : '';
   const [verb, about] = edited ? ['Save', 'Save the queued prompt'] : isWorking ? ['Queue', 'Queue the prompt'] : ['Send', 'Send the prompt'];
   const fileInput = (ref, label, more) => html`<input ref=${ref} type="file" hidden accept="image/*" aria-label=${label} ...${more} onChange=${(event) => { add(event.target.files); event.target.value = ''; }} />`;
-  return html`<form class="composer" data-mode=${mode} data-dropping=${isDropping} aria-label="Prompt" onSubmit=${(event) => { event.preventDefault(); send(); }}>
+  return html`<form class="composer" data-mode=${mode} data-dropping=${isDropping} aria-label="Prompt" onSubmit=${() => send()}>
     ${popup && html`<${CompletionPopup} popup=${popup} choose=${(item) => { choose(item, false); input.current.focus(); }} />`}
     ${edited && html`<div class="editing"><span>Editing a queued prompt</span><button class="small" onClick=${leaveEdit}>Cancel</button></div>`}
     ${images.length > 0 && html`<ul class="thumbs" aria-label="Images">${images.map((image) => html`<li key=${image.id}><img src=${image.url} alt=${image.name} />

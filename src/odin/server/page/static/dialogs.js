@@ -1,6 +1,6 @@
 // Dialogs, lists to choose from, and toasts.
 
-import { Emitter, html, randomId, useEffect, useEvents, useLayoutEffect, useLoaded, useRef, useState } from './base.js';
+import { Emitter, html, randomId, take, typed, useEffect, useEvents, useLayoutEffect, useLoaded, useRef, useState } from './base.js';
 import { describe } from './connection.js';
 
 const ui = new Emitter();
@@ -70,7 +70,7 @@ export function Dialog({ title, close, children, actions, size = '', role, onKey
     return () => dialog.close();
   }, []);
   return html`<dialog ref=${node} class=${`dialog ${size}`} role=${role} aria-labelledby=${id} onKeyDown=${onKeyDown}
-      onCancel=${(event) => { event.preventDefault(); close(); }} onClick=${(event) => { if (event.target === node.current) close(); }}>
+      onCancel=${(event) => take(event, close)} onClick=${(event) => { if (event.target === node.current) close(); }}>
     <div class="dialog-box">
       <header><h2 id=${id}>${title}</h2><button class="icon" aria-label="Close" onClick=${() => close()}>✕</button></header>
       <div class="dialog-body">${children}</div>
@@ -81,13 +81,12 @@ export function Dialog({ title, close, children, actions, size = '', role, onKey
 
 function Question({ title, text, label, value: given = '', verb, close }) {
   const [value, setValue] = useState(given);
-  const submit = (event) => {
-    event.preventDefault();
+  const submit = () => {
     if (!label) close(true);
     else if (value.trim()) close(value.trim());
   };
   return html`<${Dialog} title=${title} close=${close} size="narrow" role=${label ? undefined : 'alertdialog'}><form onSubmit=${submit} class="stack">
-    ${label ? html`<label>${label}<input data-focus value=${value} onInput=${(event) => setValue(event.target.value)} /></label>` : html`<p>${text}</p>`}
+    ${label ? html`<label>${label}<input data-focus value=${value} onInput=${typed(setValue)} /></label>` : html`<p>${text}</p>`}
     <div class="buttons"><button data-focus onClick=${() => close()}>Cancel</button><button class=${label ? 'primary' : 'danger'}>${verb}</button></div>
   </form><//>`;
 }
@@ -96,7 +95,8 @@ export const confirm = (title, text, verb) => openDialog(Question, { title, text
 export const askText = (title, label, value = '', verb = 'Save') => openDialog(Question, { title, label, value, verb });
 
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
-export const Waiting = ({ error }) => (error ? html`<p class="empty bad" role="alert">${describe(error)}</p>` : html`<p class="empty" role="status">Loading…</p>`);
+// What stands in the place of a value until it is there, and above one that could not be read again.
+export const Waiting = ({ error, value }) => (error ? html`<p class="empty bad" role="alert">${describe(error)}</p>` : value === undefined && html`<p class="empty" role="status">Loading…</p>`);
 
 // A list with a filter. Items are {label, detail, hint, value, isCurrent}, or a function that loads them.
 function Picker({ title, items: given, close, placeholder = 'Type to filter', own, empty = 'Nothing here.', isFiltered = true }) {

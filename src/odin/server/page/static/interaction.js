@@ -1,6 +1,6 @@
 // Whatever is asked of the user: one request at a time, in full, with its answers always in view.
 
-import { clip, Facts, focusOnce, html, randomId, useEffect, useLoaded, useRef, useState } from './base.js';
+import { clip, Facts, focusOnce, html, randomId, take, typed, useEffect, useLoaded, useRef, useState } from './base.js';
 import { describe, post } from './connection.js';
 import { hasDialog, toast, Waiting } from './dialogs.js';
 import { Diff } from './diff.js';
@@ -97,19 +97,16 @@ export function InteractionView({ screen, ask: original, total }) {
 
   const onKeyDown = (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !may) return;
-    const stop = () => { event.preventDefault(); event.stopPropagation(); };
-    if (event.key === 'Escape' && step.name !== 'ask') {
-      stop();
-      back();
-    }
+    if (event.key === 'Escape' && step.name !== 'ask') take(event, back);
     if (event.target.closest('input, textarea, select') || step.name !== 'ask') return;
     const action = KEYS[kind]?.[event.key];
     if (!action || isBusy) return;
-    stop();
     const choice = find(action);
-    if (choice) choose(choice);
-    else if (action === 'more') setMore(!isMore);
-    else extras.find(([name]) => name === action)?.[2]();
+    take(event, () => {
+      if (choice) choose(choice);
+      else if (action === 'more') setMore(!isMore);
+      else extras.find(([name]) => name === action)?.[2]();
+    });
   };
 
   const usual = choices.filter(({ rare, key }) => isMore || (!rare && key !== 'stop'));
@@ -123,7 +120,7 @@ export function InteractionView({ screen, ask: original, total }) {
     </header>
     <div class="interaction-body" ref=${body} tabindex="0" role="group" aria-label="Details">
       ${isForm ? html`<${Form} ...${{ ask, give, isBusy, may }} />`
-        : step.name === 'plan' ? html`<textarea class="mono" aria-label="Plan" rows="14" value=${plan ?? field('plan').value} onInput=${(event) => setPlan(event.target.value)} ref=${focusOnce}></textarea>`
+        : step.name === 'plan' ? html`<textarea class="mono" aria-label="Plan" rows="14" value=${plan ?? field('plan').value} onInput=${typed(setPlan)} ref=${focusOnce}></textarea>`
         : step.name === 'edit' ? html`<${EditStep} ...${{ screen, ask, edited, back }} done=${(made) => { setEdited(made.summary ? made : null); back(); }} />`
         : html`<${Details} ...${{ ask, required, isAll, plan }} />`}
     </div>
@@ -178,8 +175,7 @@ function AnswerStep({ ask: { rules, has_run: hasRun }, step: { name, choice }, f
   const [rule, setRule] = useState(rules[0] ?? '');
   const [scope, setScope] = useState(choice.scope);
   const words = text.trim();
-  const send = (event) => {
-    event.preventDefault();
+  const send = () => {
     if (isNote) give({ choice: choice.key }, words);
     else if (isRule ? rule.trim() : words || !choice.asks) give({ choice: choice.key, text: words, ...(isRule && { rule: rule.trim(), scope }) });
   };
@@ -187,11 +183,11 @@ function AnswerStep({ ask: { rules, has_run: hasRun }, step: { name, choice }, f
   return html`<form class="step stack" onSubmit=${send}>
     ${isRule && html`
       ${rules.length > 1 && html`<fieldset><legend>Rules that cover this, the narrowest first</legend>${rules.map((one) => option('rule', one, rule, setRule, html`<code>${one}</code>`))}</fieldset>`}
-      <label>${choice.key.startsWith('allow') ? 'Allow' : 'Deny'} and save this rule<input class="mono" value=${rule} ref=${focusOnce} onInput=${(event) => setRule(event.target.value)} /></label>
+      <label>${choice.key.startsWith('allow') ? 'Allow' : 'Deny'} and save this rule<input class="mono" value=${rule} ref=${focusOnce} onInput=${typed(setRule)} /></label>
       <fieldset class="inline"><legend>Save it</legend>${SCOPES.map(([value, shown]) => option('scope', value, scope, setScope, shown))}</fieldset>`}
     ${(!isRule || choice.fields.includes('text')) && html`<label>${isNote ? 'Note for the model, sent with the result' : field.label}${isRule && ' (optional)'}
-      <textarea rows=${isRule ? 1 : 2} ref=${isRule ? undefined : focusOnce} value=${text} placeholder=${field.text ?? ''} onInput=${(event) => setText(event.target.value)}
-        onKeyDown=${(event) => { if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) send(event); }}></textarea></label>`}
+      <textarea rows=${isRule ? 1 : 2} ref=${isRule ? undefined : focusOnce} value=${text} placeholder=${field.text ?? ''} onInput=${typed(setText)}
+        onKeyDown=${(event) => { if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) take(event, send); }}></textarea></label>`}
     <div class="buttons"><button onClick=${back}>Back</button><button class="primary" disabled=${isBusy || (choice.asks === 'text' && !words)}>${
       isRule ? 'Save rule' : choice.asks ? 'Send' : isNote ? (hasRun ? 'Keep' : 'Allow') : hasRun ? 'Discard' : 'Deny'}</button></div>
   </form>`;
@@ -203,8 +199,7 @@ function EditStep({ screen, ask, edited, done, back }) {
   const [problem, setProblem] = useState('');
   const edit = () => post(`${screen.session.path}/edit`, { id: ask.id, texts });
   const [found, error] = useLoaded(edit, []);
-  const save = (event) => {
-    event.preventDefault();
+  const save = () => {
     edit().then((made) => {
       if (!made.summary) toast('No changes.');
       done({ ...made, texts });
@@ -214,7 +209,7 @@ function EditStep({ screen, ask, edited, done, back }) {
   return html`<form class="step stack" aria-label="Edit the call" onSubmit=${save}>
     ${found.fields.map(([name, shown, text], at) => html`<label key=${name}><span>${shown}</span>
       <textarea class="mono" rows=${Math.min((texts[name] ?? text).split('\n').length, 14)} value=${texts[name] ?? text} ref=${at === 0 ? focusOnce : undefined}
-        onInput=${(event) => setTexts({ ...texts, [name]: event.target.value })} onKeyDown=${(event) => { if (event.key === 's' && event.ctrlKey) save(event); }}></textarea></label>`)}
+        onInput=${(event) => setTexts({ ...texts, [name]: event.target.value })} onKeyDown=${(event) => { if (event.key === 's' && event.ctrlKey) take(event, save); }}></textarea></label>`)}
     <p class="warn" role="alert">${problem}</p>
     <div class="buttons"><button onClick=${back}>Back</button><button class="primary">Use this</button></div>
   </form>`;
@@ -230,8 +225,7 @@ async function carryOut(screen, plan, role = '') {
 function Form({ ask: { form, choices }, give, isBusy, may }) {
   const [given, setGiven] = useState(() => form.map(({ value }) => ({ picked: [], own: String(value ?? '') })));
   const change = (at, made) => setGiven(given.map((one, other) => (other === at ? { ...one, ...made } : one)));
-  const send = (event) => {
-    event.preventDefault();
+  const send = () => {
     give({ choice: 'answer', answers: given.map(({ picked, own }) => [...picked, own.trim()].filter(Boolean)) });
   };
   return html`<form class="form stack" onSubmit=${send}>

@@ -25,14 +25,18 @@ function readRoute() {
   if (code) return { name: 'pair', code };
   const [head, ...rest] = hash.split('/');
   if (head === 'share') return { name: 'share', id: rest[0] ?? '', secret: rest[1] ?? '' };
+  if (head === '' && rest[0] === 'b' && rest[1]) return { name: 'board', id: rest[1] };
   if (head === '' && rest[0] === 's' && rest[1]) return { name: 'session', id: rest[1], agent: rest.slice(2).join('/') };
   return { name: 'list' };
 }
 
-function Shared(props) {
-  const [found] = useLoaded(() => import('./shared.js'), []);
-  return found ? html`<${found.Shared} ...${props} />` : null;
-}
+// A part that few need is loaded when it is shown.
+const loadLater = (load, name) => (props) => {
+  const [found] = useLoaded(load, []);
+  return found ? html`<${found[name]} ...${props} />` : null;
+};
+const Shared = loadLater(() => import('./shared.js'), 'Shared');
+const BoardPage = loadLater(() => import('./boards.js'), 'BoardPage');
 
 function Page() {
   const [route, setRoute] = useState(readRoute);
@@ -65,6 +69,7 @@ function Page() {
   if (route.name === 'share') shown = html`<${Shared} key=${route.id + route.secret} id=${route.id} secret=${route.secret} />`;
   else if (route.name === 'pair' || !token) shown = html`<${Pairing} code=${route.code ?? ''} />`;
   else if (route.name === 'session') shown = html`<${SessionScreen} key=${`${route.id}/${route.agent}`} app=${app} id=${route.id} agent=${route.agent} />`;
+  else if (route.name === 'board') shown = html`<${BoardPage} key=${route.id} name=${route.id} />`;
   else shown = html`<${SessionList} app=${app} />`;
   return html`${shown}<${Dialogs} /><${Toasts} />`;
 }
@@ -208,6 +213,9 @@ function useNotifications(session) {
     });
   }, [session]);
 }
+
+// Nothing is sent to an address: the listener of each form has what was typed.
+addEventListener('submit', (event) => event.preventDefault(), true);
 
 // Telephones cover a part of the page with their keyboard.
 function fitKeyboard() {

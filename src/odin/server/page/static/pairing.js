@@ -10,14 +10,6 @@ export function readCode(text) {
   return found ? `${found[1]}-${found[2]}`.toUpperCase() : '';
 }
 
-function nameBrowser() {
-  const find = (...marks) => marks.find((mark) => navigator.userAgent.includes(mark)) ?? 'Browser';
-  const browser = find('Edg', 'OPR', 'SamsungBrowser', 'Firefox', 'FxiOS', 'CriOS', 'Chrome', 'Safari');
-  const names = { Edg: 'Edge', OPR: 'Opera', FxiOS: 'Firefox', CriOS: 'Chrome', CrOS: 'ChromeOS' };
-  const system = find('Android', 'iPhone', 'iPad', 'Windows', 'Mac', 'CrOS', 'Linux');
-  return `${names[browser] ?? browser} on ${names[system] ?? system}`;
-}
-
 export function Pairing({ code }) {
   const [text, setText] = useState(code);
   const [problem, setProblem] = useState(access.reason ?? '');
@@ -31,7 +23,7 @@ export function Pairing({ code }) {
     setBusy(true);
     setProblem('');
     try {
-      const { token } = await post('pair', { code: wanted, name: nameBrowser() });
+      const { token } = await post('pair', { code: wanted });
       setToken(token);
     } catch (error) {
       setProblem(describe(error));
@@ -52,7 +44,7 @@ export function Pairing({ code }) {
       <p>On the computer where the server runs, enter</p>
       <p class="shell"><code>odin pair</code></p>
       <p>and type the code that it shows, or scan its QR code.</p>
-      <form class="stack" onSubmit=${(event) => { event.preventDefault(); pair(readCode(text)); }}>
+      <form class="stack" onSubmit=${() => pair(readCode(text))}>
         <label>Code<input class="code-input" autocomplete="one-time-code" autocapitalize="characters" maxlength="9" placeholder="XXXX-XXXX"
           value=${text} disabled=${isBusy} aria-invalid=${Boolean(problem)} aria-describedby="pair-problem"
           onInput=${(event) => setText(event.target.value.toUpperCase())} /></label>

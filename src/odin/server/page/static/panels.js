@@ -1,6 +1,6 @@
 // What is known of a session beside its conversation: tasks, activity, queue, status line, side panel.
 
-import { clip, count, Elapsed, Fold, html, join, linkTo, load, MODES, nextMode, oneLine, plural, save, useEffect, useRef, useState } from './base.js';
+import { clip, count, Elapsed, Fold, html, join, linkTo, load, MODES, nextMode, oneLine, plural, save, take, useEffect, useRef, useState } from './base.js';
 import { Dialog, toast } from './dialogs.js';
 import { Counts } from './diff.js';
 
@@ -62,10 +62,7 @@ export function Queue({ screen }) {
   const onKeyDown = (event, prompt) => {
     if (event.target.tagName === 'BUTTON' && ['Enter', ' '].includes(event.key)) return;
     const action = !event.ctrlKey && !event.altKey && !event.metaKey && makeActions(prompt, event.currentTarget)[event.key];
-    if (!action) return;
-    event.preventDefault();
-    event.stopPropagation();
-    action();
+    if (action) take(event, action);
   };
   const button = (words, run, label) => html`<button class="small" aria-label=${label} onClick=${run}>${words}</button>`;
   return html`<section class="queue" aria-label=${plural(state.queue.length, 'queued prompt')}>
@@ -105,7 +102,7 @@ function Sections({ screen }) {
       <p class="pairs">${chip('effort', state.effort || 'default', 'prompt')}${session.agent ? null : [chip('role', state.role, 'approve'), chip('permissions', state.permission_mode, 'approve')]}</p>
     <//>
     ${state.context_limit > 0 && html`<${Section} title="Context">
-      ${row('/context', html`<span class=${`meter ${share >= 0.8 ? 'warn' : ''}`} ref=${(node) => node?.style.setProperty('--share', share)}></span> <span>${Math.round(share * 100)}%</span>`, `Context: ${Math.round(share * 100)}% used`)}
+      ${row('/context', html`<progress aria-label="Context" class=${share >= 0.8 ? 'warn' : ''} value=${share}></progress> <span>${Math.round(share * 100)}%</span>`, `Context: ${Math.round(share * 100)}% used`)}
       <p class="dim">${count(state.context_tokens)} of ${count(state.context_limit)} tokens</p><//>`}
     ${state.cost && html`<${Section} title="Cost">
       ${row('/usage', state.cost)}

@@ -1,6 +1,6 @@
 // Sheets that are opened on request: reports, changes, going back, processes, agents, keys.
 
-import { Fold, html, join, oneLine, plural, randomId, useEffect, useLoaded, useRef, useState, when } from './base.js';
+import { Fold, html, join, oneLine, plural, randomId, typed, useEffect, useLoaded, useRef, useState, when } from './base.js';
 import { KEY_LIST, runOnServer } from './commands.js';
 import { get, post } from './connection.js';
 import { askText, Dialog, Empty, openDialog, pick, pickAction, toast, toastError, Waiting } from './dialogs.js';
@@ -10,14 +10,14 @@ const USAGE = [['this session', '/usage'], ['models', '/stats models'], ['agents
 const TABS = { '/usage': USAGE, '/stats': USAGE };
 
 // What a slash command says. `actions` are [label, line]; what `isLive` is read again and again.
-export function Report({ screen, line, title = /^\/\w+$/.test(line) ? line[1].toUpperCase() + line.slice(2) : line, said, actions = [], isLive, close }) {
+export const showText = (screen, line, said) => openDialog(Report, { screen, line, said });
+export const showChanges = (screen, path) => openDialog(Changes, { screen, path });
+export const showHelp = (screen) => openDialog(Help, { screen });
+
+function Report({ screen, line, title = /^\/\w+$/.test(line) ? line[1].toUpperCase() + line.slice(2) : line, said, actions = [], isLive, close }) {
   const [shown, setShown] = useState(line);
-  const [text, error, again] = useLoaded(async () => (said && shown === line ? said : (await runOnServer(screen, shown)).text.trim()), [shown]);
+  const [text, error, again] = useLoaded(async () => (said && shown === line ? said : (await runOnServer(screen, shown)).text.trim()), [shown], isLive && 1000);
   const output = useRef(null);
-  useEffect(() => {
-    const timer = isLive && setInterval(again, 1000);
-    return () => clearInterval(timer);
-  }, []);
   useEffect(() => {
     const node = isLive && output.current?.parentElement;
     if (node && node.scrollHeight - node.scrollTop - node.clientHeight < 200) node.scrollTop = node.scrollHeight;
@@ -30,7 +30,7 @@ export function Report({ screen, line, title = /^\/\w+$/.test(line) ? line[1].to
       text.split(/(\bhttps?:\/\/[^\s,]+)/).map((part, at) => (at % 2 ? html`<a href=${part} target="_blank" rel="noopener noreferrer">${part}</a>` : part))}</pre>`}<//>`;
 }
 
-export function Changes({ screen, path, close }) {
+function Changes({ screen, path, close }) {
   const [files, error] = useLoaded(() => get(`${screen.session.path}/changes`), []);
   const known = (screen.state.files ?? []).map((file) => file.path);
   const isWanted = (file) => path && (`/${path}`.endsWith(`/${file.path}`) || `/${file.path}`.endsWith(`/${path}`));
@@ -127,21 +127,21 @@ export async function showAgents(screen) {
 }
 
 export async function showErrors(screen) {
-  const errors = screen.session.blocks.filter(({ kind, level, error, state }) => level === 'error' || (kind === 'end' && error) || (kind === 'call' && state === 'error')).slice(-80).toReversed();
+  const errors = screen.session.blocks.filter(({ tone }) => tone === 'bad').slice(-80).toReversed();
   const key = await pick('Errors', errors.map((block) => ({
-    label: oneLine(block.error || block.text || `${block.title} ${block.about}`, 300), detail: oneLine(block.hint || block.result || '', 200), value: block.key,
+    label: oneLine(block.line || `${block.title} ${block.about}`, 300), detail: oneLine(block.remark || block.result || '', 200), value: block.key,
   })), { empty: 'No errors.' });
   if (key) screen.transcript.current?.show(key);
 }
 
-export function Help({ screen, close }) {
+function Help({ screen, close }) {
   const [words, setWords] = useState('');
   const [commands = []] = useLoaded(() => get(`${screen.session.path}/complete`, { line: '/', column: '1' }).then(({ items }) => items), []);
   const use = (one) => { close(); screen.composer.current?.setText(`${one.insert.trim()} `); };
   const sections = [...KEY_LIST, ['Commands', commands.map((one) => [one.label, one.help, one])]];
   const fits = (row) => `${row[0]} ${row[1]}`.toLowerCase().includes(words.toLowerCase());
   return html`<${Dialog} title="Keys and commands" close=${close} size="wide">
-    <input type="search" class="filter" data-focus aria-label="Find a key or command" placeholder="Find a key or command" value=${words} onInput=${(event) => setWords(event.target.value)} />
+    <input type="search" class="filter" data-focus aria-label="Find a key or command" placeholder="Find a key or command" value=${words} onInput=${typed(setWords)} />
     ${sections.map(([title, rows]) => [title, rows.filter(fits)]).filter(([, rows]) => rows.length).map(([title, rows]) => html`<section key=${title}><h3>${title}</h3>
       <dl class="key-list">${rows.map(([name, about, command]) => html`<div key=${name}><dt>${command ? html`<button class="small mono" onClick=${() => use(command)}>${name}</button>`
         : name.split(', ').map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${about}</dd></div>`)}</dl></section>`)}

@@ -1,7 +1,7 @@
 // The list of sessions: filter and search, a preview, and what can be done with one.
 
-import { age, clip, html, join, linkTo, modelName, oneLine, plural, useEffect, useLoaded, useMedia, usd, useState, when } from './base.js';
-import { ask, describe, get, post } from './connection.js';
+import { age, boardLink, clip, html, join, linkTo, modelName, oneLine, plural, typed, useEffect, useLoaded, useMedia, usd, useState, when } from './base.js';
+import { ask, get, post } from './connection.js';
 import { askText, confirm, Empty, pick, pickAction, toast, toastError, Waiting } from './dialogs.js';
 
 const nameOf = (session) => oneLine(session.title || session.first || session.original || 'New session', 200);
@@ -9,17 +9,14 @@ const folderName = (cwd) => cwd.split('/').filter(Boolean).pop() ?? cwd;
 const open = (id) => { location.hash = linkTo(id); };
 
 export function SessionList({ app }) {
-  const [sessions, error, reload] = useLoaded(() => get('sessions'), []);
+  const [sessions, error, reload] = useLoaded(() => get('sessions'), [], 20_000);
   const [words, setWords] = useState('');
   const [found, setFound] = useState(null);
   const [chosen, setChosen] = useState('');
   const [isAll, setAll] = useState(false);
   const isWide = useMedia('(min-width: 900px)');
-  useEffect(() => {
-    document.title = 'Odin Code';
-    const timer = setInterval(() => document.hidden || reload(), 20_000);
-    return () => clearInterval(timer);
-  }, []);
+  const [boards = []] = useLoaded(async () => (app.can('approve') ? get('boards') : []), [app]);
+  document.title = 'Odin Code';
 
   const all = sessions ?? [];
   const listed = all.filter((one) => isAll || !one.headless).sort((a, b) => b.modified - a.modified);
@@ -49,16 +46,17 @@ export function SessionList({ app }) {
     const links = [...document.querySelectorAll('a.session-link')];
     const here = links.indexOf(document.activeElement);
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const action = here >= 0 && app.can('prompt') && { F2: rename, Delete: app.can('approve') && remove, F5: copy, F6: exportSession }[event.key];
+    const session = app.can('prompt') && all.find(({ id }) => id === links[here]?.dataset.session);
+    const action = session && actionsOn(app, session, reload).find(([, , key]) => key === event.key);
     if (by && (here >= 0 || event.target.type === 'search')) links[Math.max(0, Math.min(here + by, links.length - 1))]?.focus();
-    else if (action) action(all.find(({ id }) => id === links[here].dataset.session), reload);
+    else if (action) action[1]();
     else return;
     event.preventDefault();
   };
 
   const previewed = all.find(({ id }) => id === chosen) ?? shown[0];
   const row = (session, text) => html`<${Row} key=${session.id} ...${{ session, text }} isHere=${isWide && session.id === previewed?.id} hasFolder=${folders.length > 1}
-    onFocus=${() => setChosen(session.id)} actOn=${app.can('prompt') && (() => manageSession(app, session, reload))} />`;
+    onFocus=${() => setChosen(session.id)} actOn=${app.can('prompt') && (() => pickAction(nameOf(session), actionsOn(app, session, reload)))} />`;
   return html`<div class="sessions-page">
     <header class="bar">
       <img src="page/icon.svg" alt="" width="28" height="28" />
@@ -68,8 +66,9 @@ export function SessionList({ app }) {
     </header>
     <main class="sessions" onKeyDown=${onKeyDown}>
       <div class="column">
-        <input type="search" class="filter" aria-label="Search sessions" placeholder="Search titles and texts" value=${words} onInput=${(event) => setWords(event.target.value)} />
-        ${!sessions ? html`<${Waiting} error=${error} />` : error ? html`<p class="remark warn" role="status">${describe(error)}</p>` : null}
+        <input type="search" class="filter" aria-label="Search sessions" placeholder="Search titles and texts" value=${words} onInput=${typed(setWords)} />
+        ${boards.length > 0 && html`<nav class="pairs" aria-label="Boards">${boards.map(({ name, title }) => html`<a key=${name} class="button" href=${boardLink(name)}>${title}</a>`)}</nav>`}
+        <${Waiting} error=${error} value=${sessions} />
         <ul class="rows-list" aria-label="Sessions">${shown.map((one) => row(one))}</ul>
         ${others.length > 0 && html`<h3>In the conversations</h3>
           <ul class="rows-list" aria-label="Found in conversations">${others.map(({ session, where, snippet }) => row(session, `${where}: ${snippet}`))}</ul>`}
@@ -112,13 +111,13 @@ function Preview({ session, via }) {
   </aside>`;
 }
 
-const manageSession = (app, session, done) => pickAction(nameOf(session), [
+const actionsOn = (app, session, done) => [
   ['Open', () => open(session.id)],
   ['Rename', () => rename(session, done), 'F2'],
   ['Continue in a copy', () => copy(session), 'F5'],
   ['Export', () => exportSession(session), 'F6'],
-  ...(app.can('approve') ? [['Delete', () => remove(session, done), 'Del']] : []),
-]);
+  ...(app.can('approve') ? [['Delete', () => remove(session, done), 'Delete']] : []),
+];
 
 export async function rename(session, done = () => {}) {
   const title = await askText('Rename the session', 'Title', session.title || nameOf(session));

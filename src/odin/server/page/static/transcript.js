@@ -1,6 +1,6 @@
 // The conversation: the loaded blocks, following the end until the reader scrolls up.
 
-import { focusOnce, html, linkTo, useEffect, useEvents, useLayoutEffect, useRef, useState } from './base.js';
+import { focusOnce, html, linkTo, take, typed, useEffect, useEvents, useLayoutEffect, useRef, useState } from './base.js';
 import { Block, readBlock } from './blocks.js';
 
 const NEAR = 600; // pixels from the top at which earlier blocks are loaded
@@ -121,10 +121,7 @@ export function Transcript({ session, controls, onEdit }) {
       ...(event.target === card && { ArrowDown: next, ArrowUp: previous, Home: toTop, End: toEnd, Enter: fold, ' ': fold }),
     };
     const action = actions[event.key];
-    if (!action) return;
-    event.preventDefault();
-    event.stopPropagation();
-    action();
+    if (action) take(event, action);
   };
 
   const button = (label, sign, run) => html`<button type="button" aria-label=${label} onClick=${run}>${sign}</button>`;
@@ -132,9 +129,9 @@ export function Transcript({ session, controls, onEdit }) {
     <div class="transcript" ref=${view} role="region" aria-label="Conversation" tabindex="0" onScroll=${onScroll} onKeyDown=${onKeyDown}>
       <div class="blocks" ref=${content}>${[...nodes.values()]}</div>
     </div>
-    ${search !== null && html`<form class="search" role="search" onSubmit=${(event) => { event.preventDefault(); find(search, -1); }}
-        onKeyDown=${(event) => { if (event.key === 'Escape') { event.stopPropagation(); setSearch(null); } }}>
-      <input type="search" aria-label="Search the conversation" placeholder="Search the conversation" value=${search} ref=${focusOnce} onInput=${(event) => setSearch(event.target.value)} />
+    ${search !== null && html`<form class="search" role="search" onSubmit=${() => find(search, -1)}
+        onKeyDown=${(event) => { if (event.key === 'Escape') take(event, () => setSearch(null)); }}>
+      <input type="search" aria-label="Search the conversation" placeholder="Search the conversation" value=${search} ref=${focusOnce} onInput=${typed(setSearch)} />
       ${button('Previous match', '↑', () => find(search, -1))}${button('Next match', '↓', () => find(search, 1))}${button('Close the search', '✕', () => setSearch(null))}
     </form>`}
     ${isAway && html`<button class="new-below" aria-label=${hasNew ? 'New below: go to the end' : 'Go to the end'} onClick=${toEnd}>${hasNew ? 'New below ↓' : '↓'}</button>`}

@@ -1,7 +1,6 @@
 """Painters of the cards: prompts, reasoning, tool calls, commands, sub-agents, processes, notices, turn ends."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,17 +22,19 @@ from odin.ui.transcript.blocks import (
     PromptBlock,
     ReasoningBlock,
     SummaryBlock,
+    TranscriptBlock,
 )
 from odin.ui.transcript.words import (
-    describe_agent,
     describe_agent_status,
     describe_call,
-    describe_end,
     describe_process,
+    describe_prompt,
     describe_state,
     describe_summary,
     describe_thinking,
     describe_turn,
+    get_mark,
+    has_error,
     is_diff,
     list_remarks,
     should_fold_call,
@@ -51,7 +52,6 @@ from odin.ui.tui.paint.canvas import (
     with_gap,
 )
 from odin.ui.tui.paint.diff import is_cut, paint_diff
-from odin.ui.tui.palette import Palette
 
 _MAX_LIVE_CHARS = 4_000
 """Only the end of streaming reasoning is painted, so that long reasoning costs no more than short."""
@@ -71,31 +71,6 @@ def paint_thinking(block: ReasoningBlock, canvas: Canvas, folded: bool) -> list[
             text = "…" + text[-_MAX_LIVE_CHARS:]
         lines += canvas.paint_text(sanitize(text) or "(no text)", palette.dim, indent=2)
     return with_gap(lines)
-
-
-_STATE_MARKS = {
-    "writing": "·",
-    "queued": "○",
-    "asking": "?",
-    "success": "✓",
-    "error": "✗",
-    "cancelled": "–",
-    "denied": "⊘",
-    "discarded": "–",
-}
-
-
-_STATE_STYLES: dict[str, Callable[[Palette], Style]] = {
-    "writing": lambda palette: palette.dim,
-    "queued": lambda palette: palette.dim,
-    "asking": lambda palette: palette.warn,
-    "running": lambda palette: palette.accent,
-    "success": lambda palette: palette.good,
-    "error": lambda palette: palette.bad,
-    "cancelled": lambda palette: palette.warn,
-    "denied": lambda palette: palette.warn,
-    "discarded": lambda palette: palette.dim,
-}
 
 
 def is_call_cut(block: CallBlock) -> bool:
@@ -128,13 +103,18 @@ def paint_call(block: CallBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     return with_gap(lines)
 
 
+def _read_mark(block: TranscriptBlock, canvas: Canvas) -> tuple[str, Style]:
+    """Return the mark of a card, which turns while it works."""
+    mark, tone = get_mark(block)
+    return get_spinner_frame(canvas.now) if mark == "◐" else mark, getattr(canvas.palette, tone or "text")
+
+
 def _paint_call_head(block: CallBlock, about: str, canvas: Canvas, folded: bool) -> Strip:
     palette = canvas.palette
-    mark = get_spinner_frame(canvas.now) if block.state == "running" else _STATE_MARKS[block.state]
+    mark, style = _read_mark(block, canvas)
     elapsed = format_elapsed(block.started, canvas.now)
     state = describe_state(block, about, canvas.folders, folded=folded, elapsed=elapsed)
     state = state[: max(canvas.width * 2 // 3, 20)]
-    style = _STATE_STYLES[block.state](palette)
     name = sanitize_line(get_display_name(block.name))
     room = max(canvas.width - len(name) - len(state) - 6, 12)
     return canvas.paint_row(
@@ -197,8 +177,6 @@ LONG_PROMPT = 16
 
 _PROMPT_HEAD, _PROMPT_TAIL = 5, 5
 
-_MODE_WORDS = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": ""}
-
 
 def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
@@ -210,11 +188,9 @@ def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip
         gap = Segment(f"[… {left} …]"[: canvas.width - 2], palette.dim)
         body = [*body[:_PROMPT_HEAD], [gap], *body[-_PROMPT_TAIL:]]
     lines: list[Strip] = []
-    for line in prefix_lines(body, [Segment("← " if block.is_mail else "› ", style)], [Segment("  ")]):
+    for line in prefix_lines(body, [Segment(f"{get_mark(block)[0]} ", style)], [Segment("  ")]):
         lines.append(Strip(line).extend_cell_length(canvas.width).apply_style(block_style))
-    remarks = [_MODE_WORDS[block.mode], "sent while Odin was working" if block.is_injected else ""]
-    remark = " · ".join(word for word in remarks if word)
-    if remark:
+    if remark := describe_prompt(block):
         lines.append(canvas.paint_row((f"  {remark}", palette.dim)))
     for image in block.images:
         lines += paint_image(image, canvas)
@@ -222,20 +198,16 @@ def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip
 
 
 def paint_notice(block: NoticeBlock, canvas: Canvas, folded: bool) -> list[Strip]:
-    palette = canvas.palette
-    style = {"info": palette.dim, "warn": palette.warn, "error": palette.bad}[block.level]
-    mark = {"info": "· ", "warn": "! ", "error": "✗ "}[block.level]
+    mark, style = _read_mark(block, canvas)
     body = canvas.wrap(Text(sanitize(block.text), style=style), canvas.width - 2)
-    return with_gap(Strip(line) for line in prefix_lines(body, [Segment(mark, style)], [Segment("  ")]))
+    return with_gap(Strip(line) for line in prefix_lines(body, [Segment(f"{mark} ", style)], [Segment("  ")]))
 
 
 def paint_command(block: CommandBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
     state = f"  running {format_elapsed(block.ts, canvas.now)}".rstrip() if block.live else ""
-    mark = get_spinner_frame(canvas.now) if block.live else "!"
-    head = canvas.paint_row(
-        (f"{mark} ", palette.accent), (sanitize_line(block.command), palette.strong), (state, palette.dim)
-    )
+    mark, style = _read_mark(block, canvas)
+    head = canvas.paint_row((f"{mark} ", style), (sanitize_line(block.command), palette.strong), (state, palette.dim))
     body = (
         paint_tail(block.tail, canvas)
         if block.live
@@ -246,14 +218,7 @@ def paint_command(block: CommandBlock, canvas: Canvas, folded: bool) -> list[Str
 
 def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
-    is_good = describe_agent(block)[1]
-    if is_good is not None:
-        mark, style = ("✓", palette.good) if is_good else ("✗", palette.bad)
-    elif block.reason:
-        mark, style = "•", palette.dim
-    else:
-        mark = get_spinner_frame(canvas.now) if block.is_animated else "?" if block.state == "waiting_main" else "•"
-        style = palette.warn if mark == "?" else palette.accent
+    mark, style = _read_mark(block, canvas)
     elapsed = format_elapsed(block.ts, canvas.now) if block.is_animated else ""
     status = describe_agent_status(block, elapsed)
     name, task = sanitize_line(block.key), sanitize_line(block.description or block.task)
@@ -287,12 +252,11 @@ _NOTE_LINES = 3
 
 def paint_process(block: ProcessBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
-    bad = block.status in ("failed", "timed_out")
-    style = palette.bad if bad else palette.dim if block.status else palette.accent
+    mark, style = _read_mark(block, canvas)
     what = sanitize_line(block.description or block.command)
     lines = [
         canvas.paint_row(
-            ("✗ " if bad else "■ " if block.status else "▶ ", style),
+            (f"{mark} ", style),
             (sanitize_line(block.key), palette.strong),
             (f" {what}", palette.text),
             (f"  {describe_process(block)}", palette.dim),
@@ -319,10 +283,9 @@ def paint_summary(block: SummaryBlock, canvas: Canvas, folded: bool) -> list[Str
 def paint_end(block: EndBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     """Paint the error and its hint, or one line."""
     palette = canvas.palette
-    if block.error and block.reason != "interrupted":
+    if has_error(block):
         lines = canvas.paint_text(f"✗ {sanitize(block.error)}", palette.bad)
         advice = f"{sanitize(block.hint)} {block.next_step}".strip()
         return with_gap([*lines, *(canvas.paint_text(advice, palette.text, indent=2) if advice else [])])
     words = describe_turn(block)
-    style = palette.warn if describe_end(block) else palette.dim
-    return with_gap([canvas.paint_row((words, style))]) if words else []
+    return with_gap([canvas.paint_row((words, _read_mark(block, canvas)[1]))]) if words else []

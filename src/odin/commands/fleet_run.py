@@ -1,0 +1,248 @@
+"""`odin fleet run`: it checks everything, starts workers, and shows how far they are."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from odin.app.roles import load_agents
+from odin.app.sandbox import LazySandbox
+from odin.commands.command_line import get_stdout, write_json, write_message, write_output
+from odin.config import Config, get_home_dir, get_state_dir, load
+from odin.config.paths import make_environment
+from odin.core.errors import OdinError, UsageError
+from odin.core.format import pluralize
+from odin.core.private_folders import make_private_folder
+from odin.fleet.board import Board, LineBoard, list_facts
+from odin.fleet.engine import FleetEngine, FleetRun, TaskState, TaskStatus
+from odin.fleet.report import make_report
+from odin.fleet.result_store import open_store
+from odin.fleet.run_folder import RunFolder, find_run
+from odin.fleet.run_table import RunTable
+from odin.fleet.summary import FleetSummary, summarize
+from odin.fleet.task import FleetTask, find_missing, is_local, read_tasks
+from odin.fleet.worker import Worker
+from odin.models.connector import ModelConnector
+from odin.policy.modes import parse_mode
+from odin.ui.exit import EXIT_INTERRUPTED, EXIT_UNVERIFIED
+from odin.ui.terminal import is_dumb
+
+EXIT_NOT_RUN = 75
+_MAX_FAULTS = 20
+
+
+def run_tasks(args: argparse.Namespace) -> int:
+    for flag, number, least in (
+        ("--workers", args.workers, 0),
+        ("--attempts", args.attempts, 1),
+        ("--budget-usd", args.budget_usd, 0),
+    ):
+        if number < least:
+            raise UsageError(f"{flag} must be at least {least}.", "See `odin fleet --help`.")
+    places, tasks = (find_run(args.names[0], os.environ), ()) if args.goes_on else _read_order(args)
+    with ExitStack() as stack:
+        stack.enter_context(places.hold())
+        return asyncio.run(_coordinate(args, places, tasks))
+
+
+def _read_order(args: argparse.Namespace) -> tuple[RunFolder, tuple[FleetTask, ...]]:
+    if args.model and args.pool:
+        raise UsageError("--model and --pool exclude each other.", "Give one of them.")
+    if args.mode:
+        parse_mode(args.mode)
+    defaults = {name: value for name in ("model", "pool", "mode") if (value := getattr(args, name))}
+    tasks = read_tasks(Path(args.names[0]), get_home_dir(os.environ), defaults=defaults)
+    places = RunFolder(args.name or time.strftime("%Y%m%d-%H%M%S"), os.environ)
+    if places.table.exists():
+        hint = f"Choose another --name, or go on with it: odin fleet run --continue {places.name}"
+        raise UsageError(f"There is a run {places.name} already.", hint)
+    make_private_folder(places.path)
+    faults = [*find_missing(tasks), *_find_unknown(tasks, places)]
+    if faults:
+        more = f"\n… and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
+        listed = "\n".join(faults[:_MAX_FAULTS])
+        raise UsageError(f"Nothing was started:\n{listed}{more}")
+    open_store(args.store or places.store).check()
+    return places, tasks
+
+
+def _find_unknown(tasks: Sequence[FleetTask], places: RunFolder) -> Iterator[str]:
+    """Yield a sentence for each model, pool and role that a task names and nobody knows, with its first task."""
+    seen: set[tuple[str, ...]] = set()
+    configs: dict[str, Config] = {}
+    for task in tasks:
+        if task.trust and task.repository and not is_local(task.repository):
+            continue  # its settings are not here yet
+        # The settings of a project count only if its task is trusted.
+        folder = task.repository if task.trust and Path(task.repository).is_dir() else str(places.path)
+        names = (folder, task.model, task.pool, task.role)
+        if names in seen or not any(names[1:]):
+            continue
+        seen.add(names)
+        try:
+            config = configs.get(folder) or load(folder, os.environ, trust=task.trust)
+            configs[folder] = config
+            connector = ModelConnector(config, os.environ, eager=False)
+            if task.pool:
+                connector.pools.list_usable(task.pool)
+            if task.model:
+                connector.check_ref(task.model)
+            if task.role:
+                load_agents(config, make_environment(cwd=folder)).find_role(task.role)
+        except OdinError as error:
+            yield f"{task.id}: {error.describe()}"
+
+
+def _refuse_without_sandbox(places: RunFolder) -> None:
+    environment = make_environment(cwd=str(places.path))
+    sandbox = LazySandbox(load(str(places.path), os.environ), environment)
+    try:
+        problem = sandbox.explain_unconfined()
+    finally:
+        sandbox.close()
+    if problem:
+        raise UsageError(
+            f"Tasks run unattended, and no sandbox works here: {problem}",
+            "`odin doctor` says how to fix that. In a container of their own, add --unsandboxed.",
+        )
+
+
+# --- while it runs ---
+
+
+async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequence[FleetTask]) -> int:
+    engine = RunTable(places.table, is_alive=lambda _: False)  # whoever ran it before has lost the lock
+    try:
+        if tasks:
+            run = FleetRun(
+                places.name,
+                args.store or places.store,
+                time.time(),
+                args.budget_usd,
+                args.attempts,
+                args.unsandboxed,
+                args.keep,
+            )
+        else:
+            run = await engine.read_run()
+        if not run.unsandboxed:
+            _refuse_without_sandbox(places)
+        if tasks:
+            await engine.submit(run, tasks)
+        board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=True)
+        workers = args.workers or os.cpu_count() or 2
+        code = await _work(places, engine, board, workers)
+        states = await engine.list_tasks()
+        if args.json:
+            write_json(make_report(run, states, time.time()))
+        else:
+            _write_end(places, summarize(states, time.time()))
+        return code or find_exit_code(summarize(states, time.time()))
+    finally:
+        await engine.close()
+
+
+async def _work(places: RunFolder, engine: FleetEngine, board: Board, workers: int) -> int:
+    """Run tasks until none is left. Return the exit code of the signal that stopped it, or 0."""
+    worker = Worker(places.path, get_state_dir(os.environ), os.environ)
+    name = f"{os.getpid()}-{time.time_ns()}"
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[int] = loop.create_future()
+    working: asyncio.Future[None] = loop.create_future()
+
+    def stop(code: int) -> None:
+        board.say(
+            "Stopping at once." if stopped.done() else "Stopping: what runs is given back. Ctrl-C again: at once."
+        )
+        if not stopped.done():
+            stopped.set_result(code)
+        working.cancel()
+
+    codes = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 143, signal.SIGHUP: 129}
+    for number, code in codes.items():
+        loop.add_signal_handler(number, stop, code)
+    try:
+        with board:
+            while not stopped.done():
+                working = asyncio.create_task(engine.work(worker.perform, workers, name))
+                while not working.done():
+                    board.update(await engine.list_tasks())
+                    await board.wait(working)
+                if not working.cancelled():
+                    working.result()
+                board.update(states := await engine.list_tasks())
+                while (
+                    board.has_keys and not stopped.done() and _count(states, "paused") and not _count(states, "waiting")
+                ):
+                    await board.wait(stopped)
+                    board.update(states := await engine.list_tasks())
+                if not _count(states, "waiting"):
+                    break
+    finally:
+        for number in codes:
+            loop.remove_signal_handler(number)
+    return stopped.result() if stopped.done() else 0
+
+
+def _count(states: Sequence[TaskState], status: TaskStatus) -> int:
+    return sum(state.status == status for state in states)
+
+
+def _make_board(run: FleetRun, engine: FleetEngine, *, is_plain: bool, is_mine: bool) -> Board:
+    out = get_stdout()
+    if is_plain or not out.isatty() or not sys.stdin.isatty() or is_dumb(os.environ):
+        return LineBoard(sys.stderr, time.time)
+    from odin.fleet.terminal_board import TerminalBoard
+
+    return TerminalBoard(run, engine, out, sys.stdin.fileno(), time.time, is_mine=is_mine)
+
+
+def _write_end(places: RunFolder, summary: FleetSummary) -> None:
+    write_output("".join(f"{line}\n" for line in list_facts(summary)))
+    left = summary.total - summary.done
+    if left:
+        resume = f"`odin fleet resume {places.name}` and " if summary.paused else ""
+        write_message(f"{pluralize(left, 'task')} left. {resume}`odin fleet run --continue {places.name}` goes on.")
+    elif summary.passed < summary.total:
+        write_message(f"`odin fleet status {places.name}` lists why, `odin fleet retry {places.name}` starts over.")
+
+
+def find_exit_code(summary: FleetSummary) -> int:
+    if summary.failed:
+        return EXIT_UNVERIFIED
+    if summary.cancelled:
+        return EXIT_INTERRUPTED
+    return 0 if summary.passed == summary.total else EXIT_NOT_RUN
+
+
+def watch_run(places: RunFolder, *, is_plain: bool) -> int:
+    async def watch() -> int:
+        engine = RunTable(places.table)
+        try:
+            board = _make_board(await engine.read_run(), engine, is_plain=is_plain, is_mine=False)
+            leave = asyncio.Event()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, leave.set)
+            leaving = asyncio.create_task(leave.wait())
+            with board:
+                states: Sequence[TaskState] = ()
+                while not leaving.done() and not board.is_left:
+                    states = await engine.list_tasks()
+                    board.update(states)
+                    if summarize(states, time.time()).is_over or not await asyncio.to_thread(places.find_runner):
+                        break
+                    await board.wait(leaving)
+            leaving.cancel()
+            summary = summarize(await engine.list_tasks(), time.time())
+            if leave.is_set() or board.is_left:
+                return 0
+            _write_end(places, summary)
+            return find_exit_code(summary)
+        finally:
+            await engine.close()
+
+    return asyncio.run(watch())
