@@ -10,8 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from odin.fleet.temporal_connection import TemporalServer, connect
 from odin.core.errors import OdinError
+from odin.fleet.temporal_connection import TemporalServer, connect
 
 
 class TemporalProcess:
@@ -29,7 +29,17 @@ class TemporalProcess:
             self._process = subprocess.Popen(
                 (
                     *(str(program), "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"),
-                    *("--port", str(self.port), "--db-filename", str(self._folder / "temporal.sqlite"), *self._flags),
+                    *(
+                        "--port",
+                        str(self.port),
+                        "--db-filename",
+                        str(self._folder / "temporal.sqlite"),
+                        "--sqlite-pragma",
+                        "synchronous=off",
+                        "--sqlite-pragma",
+                        "journal_mode=wal",
+                        *self._flags,
+                    ),
                 ),
                 stdout=log,
                 stderr=log,
@@ -37,13 +47,16 @@ class TemporalProcess:
                 start_new_session=True,
             )
 
-    async def wait_until_ready(self) -> None:
-        async with asyncio.timeout(30):
-            while True:
-                with suppress(OdinError):
-                    await connect(TemporalServer(self.address), {}, timeout_s=2)
-                    return
-                await asyncio.sleep(0.05)
+    def wait_until_ready(self) -> None:
+        async def wait() -> None:
+            async with asyncio.timeout(60):
+                while True:
+                    with suppress(OdinError):
+                        await connect(TemporalServer(self.address), {}, timeout_s=2)
+                        return
+                    await asyncio.sleep(0.05)
+
+        asyncio.run(wait())
 
     def kill(self) -> None:
         if self._process is not None:
@@ -56,6 +69,7 @@ def run_temporal(folder: Path, *flags: str) -> Generator[TemporalProcess]:
     process = TemporalProcess(folder, *flags)
     process.start()
     try:
+        process.wait_until_ready()
         yield process
     finally:
         process.kill()

@@ -29,6 +29,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from odin.core.errors import OdinError, UsageError
 from odin.fleet.engine import (
@@ -63,7 +64,7 @@ from odin.fleet.temporal_workflows import (
 )
 
 _POLL_S = 1.0
-_ASK_S = 3.0
+_ASK_POLLS = 3
 """How long a question waits for a worker, before this process answers it."""
 
 _PATIENCE_S = 120.0
@@ -75,6 +76,9 @@ _STEPS = 100
 """The run is told when a task has cost another hundredth of the budget."""
 
 _UNHEARD = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+
+_RESTRICTIONS = SandboxRestrictions.default.with_passthrough_modules("msgspec", "odin")
+"""A fresh import of Odin for each workflow would take longer than the workflow."""
 
 T = TypeVar("T")
 
@@ -101,7 +105,9 @@ class TemporalEngine:
         self._poll_s = poll_s
         self._patience_s = patience_s
         self._id = f"odin-fleet/{name}"
-        self._handle: WorkflowHandle[FleetRunWorkflow, RunRecord] = client.get_workflow_handle_for(FleetRunWorkflow.run, self._id)
+        self._handle: WorkflowHandle[FleetRunWorkflow, RunRecord] = client.get_workflow_handle_for(
+            FleetRunWorkflow.run, self._id
+        )
         self._answering: asyncio.Task[None] | None = None
         self._tasks = _TaskFiles()
         self._results: dict[tuple[str, int, float], TaskResult] = {}
@@ -111,6 +117,7 @@ class TemporalEngine:
         if self._answering is not None:
             self._answering.cancel()
             await asyncio.wait({self._answering})
+            self._answering = None
 
     # --- for coordinators ---
 
@@ -159,7 +166,16 @@ class TemporalEngine:
                         result = await self._find_result(store, row)
             machine = next(reversed(row.machines), "")
             return TaskState(
-                task, row.status, row.attempt, row.retries, machine, Progress(), result, row.started, row.ended
+                task,
+                row.status,
+                row.attempt,
+                row.retries,
+                machine,
+                Progress(),
+                result,
+                row.started,
+                row.ended,
+                row.earlier_usd,
             )
 
         return await asyncio.gather(*map(make_state, record.rows))
@@ -219,14 +235,13 @@ class TemporalEngine:
 
     async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Return what the workflow answers. If no worker is there to run it, this process does."""
-        if self._answering is None:
-            asking = asyncio.ensure_future(self._call(question))
-            done, _ = await asyncio.wait({asking}, timeout=_ASK_S)
-            if done:
-                return asking.result()
+        asking = asyncio.ensure_future(self._call(question))
+        try:
+            if self._answering is None and not (await asyncio.wait({asking}, timeout=_ASK_POLLS * self._poll_s))[0]:
+                self._answering = asyncio.create_task(serve(self._client, self._server, until=asyncio.Event().wait()))
+            return await asking
+        finally:
             asking.cancel()
-            self._answering = asyncio.create_task(serve(self._client, self._server, until=asyncio.Event().wait()))
-        return await self._call(question)
 
     async def _call(self, request: Callable[[], Awaitable[T]]) -> T:
         """Return the answer to a request. A server that is not there has time to come back."""
@@ -297,7 +312,13 @@ class TemporalEngine:
             while await self._call(lambda: self._handle.query(FleetRunWorkflow.is_busy)):
                 await asyncio.sleep(self._poll_s)
 
-        await serve(self._client, self._server, perform, slots, name, url=self._url, until=wait())
+        await self.close()  # one worker of a client takes from a queue
+        serving = serve(self._client, self._server, perform, slots, name, url=self._url, until=wait())
+        self._answering = asyncio.create_task(serving)
+        try:
+            await self._answering
+        finally:
+            await self.close()
 
 
 async def serve(
@@ -315,12 +336,14 @@ async def serve(
     When cancelled, the tasks in hand are stopped and given back. `name` is that of the machine: who comes back with it
     gets the tasks whose sessions are there.
     """
+    waiting = asyncio.create_task(until)
     workers = [
         Worker(
             client,
             task_queue=queue,
             workflows=workflows,
             activities=activities,
+            workflow_runner=SandboxedWorkflowRunner(_RESTRICTIONS),
             identity=name or None,
             max_concurrent_activities=slots or None,
             max_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_S),
@@ -328,7 +351,6 @@ async def serve(
         )
         for queue, workflows, activities in _list_duties(client, server, perform, slots, name, url)
     ]
-    waiting = asyncio.create_task(until)
     running = [asyncio.create_task(worker.run()) for worker in workers]
     try:
         await asyncio.wait({waiting, *running}, return_when=asyncio.FIRST_COMPLETED)
@@ -371,6 +393,8 @@ class AttemptRunner:
     @activity.defn(name=ATTEMPT)
     async def attempt(self, order: AttemptOrder) -> AttemptEnd:
         stop = asyncio.Event()
+        if activity.is_worker_shutdown():
+            stop.set()
         last = Heartbeat(self._name, time.time(), Progress())
         told = 0.0
         run_workflow = self._client.get_workflow_handle(f"odin-fleet/{order.run.name}")
@@ -416,7 +440,9 @@ class AttemptRunner:
         coming, stopping = asyncio.create_task(self._slots.acquire()), asyncio.create_task(stop.wait())
         await asyncio.wait({coming, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        if not coming.done():
+        if stop.is_set():
+            if coming.done():
+                self._slots.release()
             coming.cancel()
             return TaskResult("not_run", stopped=True)
         try:
