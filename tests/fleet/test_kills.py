@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -46,7 +47,7 @@ async def start(env: dict[str, str], home: Path, *words: str) -> asyncio.subproc
 async def test_every_task_ends_once(seed: int, home: Path) -> None:
     count, rng = choose(40, 200), random.Random(seed)
     repository = make_repository(home / "repo", {"a.txt": "one\n"})
-    lines = [
+    lines: list[dict[str, Any]] = [
         {
             "id": f"t{number}",
             "repository": str(repository),
@@ -56,10 +57,12 @@ async def test_every_task_ends_once(seed: int, home: Path) -> None:
         for number in range(count)
     ]
     (home / "tasks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    state, kills = home / ".local" / "state" / "odin", Counter[str]()
+    sessions, kills = home / ".local" / "state" / "odin" / "sessions", Counter[str]()
     with ScriptedServer(play) as model:
         env = {**os.environ, **model.env("anthropic")}
         process = await start(env, home, "--name", "k", "--attempts", "50", "tasks.jsonl")
+        while not [*sessions.rglob("k-t*.lock")]:
+            await asyncio.sleep(0.05)
         while True:
             with suppress(TimeoutError):
                 code = await asyncio.wait_for(process.wait(), rng.uniform(0.2, 1.5))
@@ -69,7 +72,7 @@ async def test_every_task_ends_once(seed: int, home: Path) -> None:
                 continue
             if sum(kills.values()) >= count // 2:
                 continue
-            locks = list(state.rglob("k-t*.lock"))
+            locks = list(sessions.rglob("k-t*.lock"))
             if rng.random() < 0.3 or not locks:
                 kills["coordinator"] += 1
                 process.kill()
@@ -84,7 +87,7 @@ async def test_every_task_ends_once(seed: int, home: Path) -> None:
     for line in lines:
         result = msgspec.json.decode((results / line["id"] / "result.json").read_bytes(), type=TaskResult)
         assert (result.outcome, result.session) == ("passed", f"k-{line['id']}-0"), line["id"]
-        (log,) = (path for path in state.rglob("*.jsonl") if f"k-{line['id']}-0" in str(path))
+        (log,) = (path for path in sessions.rglob("*.jsonl") if f"k-{line['id']}-0" in str(path))
         events = [envelope.event for envelope in read_log(log)]
         ran = [event for event in events if isinstance(event, ToolEnded) and event.status == "success"]
         assert len(ran) == 1, line["id"]
