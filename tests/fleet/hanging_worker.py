@@ -20,4 +20,5 @@ async def main(kind: str, folder: str, name: str, address: str) -> None:
     await engine.work(hang, 1, "machine")
 
 
-asyncio.run(main(*sys.argv[1:]))
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -56,7 +57,8 @@ class TemporalProcess:
                         return
                     await asyncio.sleep(0.05)
 
-        asyncio.run(wait())
+        with ThreadPoolExecutor(1) as thread:  # also where a loop runs
+            thread.submit(asyncio.run, wait()).result()
 
     def kill(self) -> None:
         if self._process is not None:

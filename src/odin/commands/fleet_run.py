@@ -98,9 +98,9 @@ def _find_unknown(tasks: Sequence[FleetTask], places: RunFolder) -> Iterator[str
             yield f"{task.id}: {error.describe()}"
 
 
-def _refuse_without_sandbox(places: RunFolder) -> None:
-    environment = make_environment(cwd=str(places.path))
-    sandbox = LazySandbox(load(str(places.path), os.environ), environment)
+def refuse_without_sandbox(folder: Path) -> None:
+    environment = make_environment(cwd=str(folder))
+    sandbox = LazySandbox(load(str(folder), os.environ), environment)
     try:
         problem = sandbox.explain_unconfined()
     finally:
@@ -131,7 +131,7 @@ async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequen
         else:
             run = await engine.read_run()
         if not run.unsandboxed:
-            _refuse_without_sandbox(places)
+            refuse_without_sandbox(places.path)
         if tasks:
             await engine.submit(run, tasks)
         board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=True)

@@ -192,7 +192,7 @@ class TemporalEngine:
                 return await (self._change(change, key) if is_open else self._reopen(record, change, key))
 
     async def _change(self, change: Change, key: str) -> int:
-        return await self._ask(lambda: self._handle.execute_update(FleetRunWorkflow.change, change, id=key))
+        return await self._ask(lambda: self._handle.execute_update(FleetRunWorkflow.change, change, id=key))  # pyright: ignore[reportUnknownMemberType]
 
     async def _reopen(self, record: RunRecord, change: Change, key: str) -> int:
         """Start a run that is over once more, with a signal."""
@@ -209,7 +209,7 @@ class TemporalEngine:
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 memo={"run": record.run},
             )
-            return await self._client.execute_update_with_start_workflow(
+            return await self._client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
                 FleetRunWorkflow.change, change, start_workflow_operation=operation, id=key
             )
 
@@ -309,7 +309,9 @@ class TemporalEngine:
         """As FleetEngine says. With no slots, wait until others have performed the tasks."""
 
         async def wait() -> None:
-            while await self._call(lambda: self._handle.query(FleetRunWorkflow.is_busy)):
+            while True:
+                if not await self._call(lambda: self._handle.query(FleetRunWorkflow.is_busy)):
+                    return
                 await asyncio.sleep(self._poll_s)
 
         await self.close()  # one worker of a client takes from a queue
@@ -457,9 +459,10 @@ class AttemptRunner:
             if not result.stopped and not (details and (details.timed_out or details.not_found)):
                 data = msgspec.json.encode(result)
                 await asyncio.to_thread(open_store(order.run.store).write, f"{order.id}/result.json", data)
-            return result
         except (OdinError, OSError) as error:
             return TaskResult("not_run", "store", str(error), is_transient=True)
+        else:
+            return result
         finally:
             self._slots.release()
 

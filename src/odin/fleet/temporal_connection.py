@@ -7,6 +7,7 @@ import binascii
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,8 @@ class _MsgspecConverter(EncodingPayloadConverter):
         return Payload(metadata={"encoding": b"json/plain"}, data=msgspec.json.encode(value))
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
-        return msgspec.json.decode(payload.data, type=type_hint or Any)
+        wanted: Any = type_hint or Any
+        return msgspec.json.decode(payload.data, type=wanted)
 
 
 class _FleetConverter(CompositePayloadConverter):
@@ -166,7 +168,7 @@ class _FleetConverter(CompositePayloadConverter):
 
 
 class FleetCodec(PayloadCodec):
-    """Compresses large values, and encrypts all with AES-GCM if there is a key."""
+    """Compresses large values. With a key, encrypts all values with AES-GCM and takes no others."""
 
     def __init__(self, key: bytes) -> None:
         self._cipher: Any = None
@@ -191,22 +193,28 @@ class FleetCodec(PayloadCodec):
         return payload
 
     def _decode(self, payload: Payload) -> Payload:
-        if payload.metadata.get("encoding") == b"binary/encrypted":
-            from cryptography.exceptions import InvalidTag
-
-            try:
-                if not self._cipher:
-                    raise InvalidTag
-                opened = self._cipher.decrypt(payload.data[:12], payload.data[12:], None)
-            except InvalidTag:
-                raise OdinError(
-                    "What is on the Temporal server was encrypted with another key.",
-                    f"Set {KEY_VARIABLE} to the key of this fleet.",
-                ) from None
-            payload = Payload.FromString(opened)
+        is_sealed = payload.metadata.get("encoding") == b"binary/encrypted"
+        if self._cipher and not is_sealed:
+            raise OdinError(
+                "What is on the Temporal server is not encrypted: somebody without the key of this fleet wrote it.",
+                f"If that is right, unset {KEY_VARIABLE}.",
+            )
+        if is_sealed:
+            payload = self._open(payload.data)
         if payload.metadata.get("encoding") == b"binary/zlib":
             payload = Payload.FromString(zlib.decompress(payload.data))
         return payload
+
+    def _open(self, sealed: bytes) -> Payload:
+        from cryptography.exceptions import InvalidTag
+
+        with suppress(InvalidTag):
+            if self._cipher:
+                return Payload.FromString(self._cipher.decrypt(sealed[:12], sealed[12:], None))
+        raise OdinError(
+            "What is on the Temporal server was encrypted with another key.",
+            f"Set {KEY_VARIABLE} to the key of this fleet.",
+        )
 
 
 def _wrap(encoding: str, data: bytes) -> Payload:

@@ -13,8 +13,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
 
-from temporalio.common import RetryPolicy, WorkflowIDReusePolicy
 from temporalio import workflow
+from temporalio.common import RetryPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
@@ -278,13 +278,13 @@ class FleetTaskWorkflow:
 
     def _note(self, last: Heartbeat) -> None:
         self._started = self._started or last.started
-        if last.machine:
-            cost = max(last.progress.usd, self._machines.pop(last.machine, 0.0))
-            self._machines[last.machine] = cost
+        # Only a session that has begun is worth waiting for its machine.
+        has_session = bool(last.progress.requests) or last.machine == self._home
+        self._home = last.machine if has_session else ""
+        if self._home:
+            self._machines[self._home] = max(last.progress.usd, self._machines.pop(self._home, 0.0))
         if last.progress.requests:
             self._last = last
-        # Only a session that has begun is worth waiting for its machine.
-        self._home = last.machine if last.progress.requests else ""
 
 
 @workflow.defn(name="OdinFleetRun")
