@@ -14,7 +14,7 @@ from odin.fleet.temporal_connection import TemporalServer, connect
 from odin.fleet.temporal_workflows import FleetTiming
 from tests.fleet.hanging_worker import hang
 
-TIMING = FleetTiming(heartbeat_s=3, machine_s=30, pause_s=0, window=12)
+TIMING = FleetTiming(heartbeat_s=2, machine_s=30, pause_s=0, window=12)
 
 
 async def main(address: str, name: str, store: str, tasks: str) -> None:

@@ -81,7 +81,7 @@ async def kill_at_random(
         await machine.start(server.address)
     while True:
         with suppress(TimeoutError):
-            code = await asyncio.wait_for(coordinator.wait(), rng.uniform(1, 4))
+            code = await asyncio.wait_for(coordinator.wait(), rng.uniform(0.5, 2.5))
             if code == 0:
                 return kills
             coordinator = await start_coordinator(server.address, folder)
@@ -112,7 +112,7 @@ async def test_every_task_ends_once(seed: int, home: Path) -> None:
     (home / "tasks.jsonl").write_bytes(b"\n".join(msgspec.json.encode(task) for task in tasks))
     with ScriptedServer(play) as model, run_temporal(home) as server:
         machines = [Machine(home / name, model) for name in ("one", "two")]
-        kills = await kill_at_random(rng, len(names) // 4, machines, server, home)
+        kills = await kill_at_random(rng, len(names) // 5, machines, server, home)
         engine = TemporalEngine(
             await connect(server := TemporalServer(server.address), {}), server, "k", timing=TIMING, poll_s=0.3
         )

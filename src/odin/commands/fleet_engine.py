@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -52,6 +53,7 @@ async def open_engine(args: argparse.Namespace, places: RunFolder, *, submits: b
     connection, engine = _import_temporal()
     if server is None:
         server = msgspec.json.decode(places.server.read_bytes(), type=connection.TemporalServer)
+    logging.getLogger("temporalio").setLevel(logging.ERROR)  # warnings would break the board
     client = await connection.connect(server, os.environ)
     if submits:
         make_private_folder(places.server.parent)

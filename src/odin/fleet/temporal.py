@@ -75,7 +75,12 @@ _MAX_FILES = 4
 _STEPS = 100
 """The run is told when a task has cost another hundredth of the budget."""
 
-_UNHEARD = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+_UNHEARD = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,
+    RPCStatusCode.UNKNOWN,  # a connection that was cut
+)
 
 _RESTRICTIONS = SandboxRestrictions.default.with_passthrough_modules("msgspec", "odin")
 """A fresh import of Odin for each workflow would take longer than the workflow."""

@@ -4,11 +4,14 @@ is a key."""
 import asyncio
 import base64
 import binascii
+import logging
 import os
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from temporalio.converter import (
     EncodingPayloadConverter,
     PayloadCodec,
 )
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig
 from temporalio.service import KeepAliveConfig, RPCError, RPCStatusCode, TLSConfig
 
 from odin.core.errors import OdinError, UsageError
@@ -68,6 +72,7 @@ async def connect(server: TemporalServer, env: Mapping[str, str], *, timeout_s: 
                 server.address,
                 namespace=server.namespace,
                 api_key=api_key or None,
+                runtime=_get_runtime(),
                 tls=tls,
                 data_converter=converter,
                 # A connection that is cut without a word is noticed before the heartbeats are missed.
@@ -75,24 +80,29 @@ async def connect(server: TemporalServer, env: Mapping[str, str], *, timeout_s: 
                 connect_timeout=timedelta(seconds=timeout_s / 2),
             )
             await client.count_workflows("WorkflowType = 'OdinFleetRun'")
+    except RPCError as error:
+        raise translate(error.status, str(error), server) from error
     except (RuntimeError, ValueError, TimeoutError) as error:
-        if isinstance(error, RPCError):
-            raise translate(error.status, str(error), server) from error
-        words = str(error).lower()
-        if any(
-            word in words for word in ("certificate", "tls", "ssl", "corrupt", "invalid contenttype", "invalid peer")
-        ):
+        words = str(error)
+        if refusal := re.search(r'code: (Unauthenticated|PermissionDenied), message: "(.*?)"', words):
+            raise translate(RPCStatusCode.UNAUTHENTICATED, refusal[2], server) from error
+        if re.search("certificate|tls|ssl|corrupt|InvalidContentType|pem", words, re.IGNORECASE):
             raise OdinError(
-                f"The connection to {server.address} is not secure: {_shorten(str(error))}",
+                f"The connection to {server.address} is not secure: {_shorten(words)}",
                 "Check --temporal-tls, --temporal-ca, --temporal-cert and --temporal-key.",
             ) from error
         raise OdinError(
             f"No Temporal server answers at {server.address}.",
             "Check --temporal and that the server runs; if it wants TLS, add --temporal-tls.",
         ) from error
-    except RPCError as error:
-        raise translate(error.status, str(error), server) from error
     return client
+
+
+@cache
+def _get_runtime() -> Runtime:
+    """Return the runtime of this process, which by itself would write its log to stdout."""
+    forwarding = LogForwardingConfig(logging.getLogger("temporalio.core"))
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig("WARN", forwarding)))
 
 
 def translate(status: RPCStatusCode, words: str, server: TemporalServer) -> OdinError:

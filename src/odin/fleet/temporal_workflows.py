@@ -295,7 +295,7 @@ class FleetRunWorkflow:
     def __init__(self, record: RunRecord) -> None:
         self._record = record
         self._rows = {row.id: row for row in record.rows}
-        self._to_stop: list[TaskRow] = []
+        self._to_stop = [row for row in record.rows if row.status == "running" and row.wanted]
         self._has_news = True
 
     @workflow.query
@@ -354,12 +354,10 @@ class FleetRunWorkflow:
                 await asyncio.gather(*(self._start(row, left) for row in chosen))
             if stops:
                 await asyncio.gather(*(self._stop(row) for row in stops))
-            if self._has_news or self._to_stop:
-                continue
             if all(row.status == "done" for row in rows):
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 return self._record
-            if workflow.info().is_continue_as_new_suggested():
+            if workflow.info().is_continue_as_new_suggested():  # also while there is news, of which a busy run is full
                 workflow.continue_as_new(self._record)
 
     async def _start(self, row: TaskRow, left: float) -> None:
