@@ -44,7 +44,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "server.local", "server.pairing_codes", "ui",
     },
     "fleet": {
-        "core", "config", "app", "host", "policy.modes", "sandbox.runner", "server.local", "session", "ui",
+        "core", "config", "app", "host", "policy.modes", "remote.protocol", "sandbox.runner", "server.local",
+        "session", "ui",
     },
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {

@@ -15,7 +15,7 @@ from odin.core.errors import UsageError
 from odin.core.format import clip_line, format_age, format_seconds, format_usd, pluralize
 from odin.core.text import suggest_similar
 from odin.fleet.board import describe_reason, list_facts
-from odin.fleet.engine import FleetEngine, FleetRun, Signal, TaskState
+from odin.fleet.engine import FleetEngine, FleetRun, Signal, TaskState, name_session
 from odin.fleet.result_store import open_store
 from odin.fleet.run_folder import RunFolder, find_run, list_runs
 from odin.fleet.run_table import RunTable
@@ -326,7 +326,7 @@ def _attach(args: argparse.Namespace) -> int:
 
     # What is over stays as it is: the user goes on in a copy.
     copy = [] if state.status == "running" else ["--fork-session"]
-    session = f"{places.name}-{name}-{state.retries}"
+    session = name_session(places.name, name, state.retries)
     return run(["--cwd", str(checkout), "--resume", session, *copy, *(["--plain"] if args.plain else [])])
 
 

@@ -18,7 +18,7 @@ from odin.config.paths import make_environment
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import pluralize
 from odin.core.private_folders import make_private_folder
-from odin.fleet.board import Board, LineBoard, list_facts
+from odin.fleet.board import LineBoard, RunBoard, list_facts
 from odin.fleet.engine import FleetEngine, FleetRun, TaskState, TaskStatus
 from odin.fleet.report import make_report
 from odin.fleet.result_store import open_store
@@ -102,14 +102,13 @@ def refuse_without_sandbox(folder: Path) -> None:
     environment = make_environment(cwd=str(folder))
     sandbox = LazySandbox(load(str(folder), os.environ), environment)
     try:
-        problem = sandbox.explain_unconfined()
+        if sandbox.find_level() == "none":
+            raise UsageError(
+                f"Tasks run unattended, and no sandbox works here: {sandbox.explain_level()}",
+                "`odin doctor` helps. Where the machine itself is the sandbox, --unsandboxed runs tasks without one.",
+            )
     finally:
         sandbox.close()
-    if problem:
-        raise UsageError(
-            f"Tasks run unattended, and no sandbox works here: {problem}",
-            "`odin doctor` says how to fix that. In a container of their own, add --unsandboxed.",
-        )
 
 
 # --- while it runs ---
@@ -147,7 +146,7 @@ async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequen
         await engine.close()
 
 
-async def _work(places: RunFolder, engine: FleetEngine, board: Board, workers: int) -> int:
+async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers: int) -> int:
     """Run tasks until none is left. Return the exit code of the signal that stopped it, or 0."""
     worker = Worker(places.path, get_state_dir(os.environ), os.environ)
     name = f"{os.getpid()}-{time.time_ns()}"
@@ -193,7 +192,7 @@ def _count(states: Sequence[TaskState], status: TaskStatus) -> int:
     return sum(state.status == status for state in states)
 
 
-def _make_board(run: FleetRun, engine: FleetEngine, *, is_plain: bool, is_mine: bool) -> Board:
+def _make_board(run: FleetRun, engine: FleetEngine, *, is_plain: bool, is_mine: bool) -> RunBoard:
     out = get_stdout()
     if is_plain or not out.isatty() or not sys.stdin.isatty() or is_dumb(os.environ):
         return LineBoard(sys.stderr, time.time)

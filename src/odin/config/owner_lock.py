@@ -14,7 +14,7 @@ _PAUSE_S = 0.02
 
 
 @contextmanager
-def hold_owner_lock(path: Path, what: str) -> Generator[None]:
+def hold_owner_lock(path: Path, what: str, hint: str = "Stop it first.") -> Generator[None]:
     """Hold the lock in this file. Raise UsageError that names the process which holds it; `what` is what that does."""
     import fcntl
 
@@ -30,7 +30,7 @@ def hold_owner_lock(path: Path, what: str) -> Generator[None]:
                     time.sleep(_PAUSE_S)
                     continue
                 pid = os.read(fd, 20).decode(errors="replace").strip()
-                raise UsageError(f"{what} already (process {pid}).", "Stop it first.") from error
+                raise UsageError(f"{what} already (process {pid}).", hint) from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
         yield

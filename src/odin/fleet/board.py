@@ -15,7 +15,7 @@ _TASKS_PER_S = 2000
 """How many tasks are read in a second: a board of many is drawn less often."""
 
 
-class Board(Protocol):
+class RunBoard(Protocol):
     """A context manager that shows the tasks. `has_keys`: a user can resume paused tasks here. `is_left`: that user
     has seen enough."""
 

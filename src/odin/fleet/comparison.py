@@ -5,7 +5,6 @@ what makes a task hard is the same for both, so differences are those within pai
 """
 
 import math
-import random
 import statistics
 from collections.abc import Sequence
 from typing import Literal
@@ -140,6 +139,8 @@ def estimate_mean(values: Sequence[float]) -> Interval:
     mean = statistics.fmean(values)
     if len(values) == 1:
         return Interval(mean, mean, mean)
+    import random
+
     chance = random.Random(_SEED)
     means = [statistics.fmean(chance.choices(values, k=len(values))) for _ in range(_RESAMPLES)]
     cuts = statistics.quantiles(means, n=round(2 / (1 - _LEVEL)))

@@ -39,6 +39,11 @@ class FleetRun(Struct, frozen=True):
     keep: bool = False
 
 
+def name_session(run: str, task: str, retries: int) -> str:
+    """Return the id of a task's session. A task that starts over gets a new one."""
+    return f"{run}-{task}-{retries}"
+
+
 class Progress(Struct, frozen=True):
     """How far a task is. `event` is the number of the last event in its log; `url` is where its session is served."""
 

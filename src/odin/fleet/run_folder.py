@@ -37,7 +37,8 @@ class RunFolder:
 
     def hold(self) -> AbstractContextManager[None]:
         """Be the one process that runs its tasks here. Raise UsageError if another one does."""
-        return hold_owner_lock(self._lock, f"The run {self.name} is running")
+        hint = f"`odin fleet watch {self.name}` shows it; stop that process first."
+        return hold_owner_lock(self._lock, f"The run {self.name} is running", hint)
 
     def find_runner(self) -> str:
         """Return the id of the process that runs its tasks here, or ""."""

@@ -71,19 +71,18 @@ def summarize(states: Sequence[TaskState], now: float, since: float = 0.0) -> Fl
         for state in states
         if state.result is not None and state.result.outcome in ("failed", "not_run")
     )
-    is_over = not counts["running"] and not counts["waiting"]
     started = min((state.started for state in states if state.started), default=0.0)
     ends = sorted(state.ended for state in states if state.result is not None and state.ended > since)
-    until = ends[-1] if is_over and ends else now
+    until = now if counts["running"] else max(ends, default=started)
     # While it runs, the latest tasks count; a run that was away for a night is as fast as it is now.
-    begin = started if is_over else ends[-_WINDOW - 1] if len(ends) > _WINDOW else max(started, since)
+    begin = started
+    if counts["running"]:
+        begin = ends[-_WINDOW - 1] if len(ends) > _WINDOW else max(started, since)
     rate = sum(end > begin for end in ends) / (until - begin) if until > begin else 0.0
     seconds = until - started if started else 0.0
     usd = sum(map(get_usd, states))
     worked = sum(get_seconds(state, now) for state in states)
-    usd_per_s = (
-        (usd / worked * counts["running"] if worked else 0.0) if not is_over else usd / seconds if seconds else 0.0
-    )
+    lanes = counts["running"] or (worked / seconds if seconds else 0.0)
     left = counts["running"] + counts["waiting"]
     return FleetSummary(
         total=len(states),
@@ -99,7 +98,7 @@ def summarize(states: Sequence[TaskState], now: float, since: float = 0.0) -> Fl
         requests=sum((state.result or state.progress).requests for state in states),
         seconds=seconds,
         tasks_per_minute=rate * 60,
-        usd_per_hour=usd_per_s * 3600,
-        eta_s=left / rate if rate and left else None,
+        usd_per_hour=usd / worked * lanes * 3600 if worked else 0.0,
+        eta_s=left / rate if rate and counts["running"] else None,
         reasons=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
     )

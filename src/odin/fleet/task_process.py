@@ -35,7 +35,7 @@ from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.core.profile import PROJECT
 from odin.core.text import to_valid_unicode
 from odin.fleet.checkout import Checkout
-from odin.fleet.engine import FleetRun, Outcome, Progress, TaskResult
+from odin.fleet.engine import FleetRun, Outcome, Progress, TaskResult, name_session
 from odin.fleet.result_store import open_store
 from odin.fleet.task import FleetTask
 from odin.host.manager import SessionManager
@@ -235,7 +235,7 @@ class TaskRun:
     # --- the session ---
 
     async def _run_session(self, options: Options) -> TaskResult:
-        name = f"{self._order.run.name}-{self._task.id}-{self._order.retries}"
+        name = name_session(self._order.run.name, self._task.id, self._order.retries)
         self._session = name
         manager = SessionManager()
         async with LocalListener(manager, options, Path(self._order.state_dir)):

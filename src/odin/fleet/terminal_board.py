@@ -145,7 +145,8 @@ class TerminalBoard:
         running = sorted((one for one in self._states if one.status == "running"), key=lambda one: one.started)
         slow = [one for one in self._states if one.result is not None and one.started]
         slow.sort(key=lambda one: -get_seconds(one, now))
-        slow = slow[: min(_MOST_SLOW, max(left // 3 - 2, 0))]
+        of_running = len(running) + 2 if running else 0
+        slow = slow[: max(min(_MOST_SLOW, left - of_running - 2, left // 2), 0)]
         left -= len(slow) + 2 if slow else 0
         if running:
             shown = running[: max(left - 3, 1)]
