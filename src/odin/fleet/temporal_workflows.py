@@ -271,18 +271,21 @@ class FleetTaskWorkflow:
         finally:
             self._activity = None
         self._attempt += 1
-        self._note(end.last)
+        self._note(end)
         if end.reason == "died" and not (self._last and self._last.progress.requests):
             return msgspec.structs.replace(end, outcome="not_run")
         return end
 
-    def _note(self, last: Heartbeat) -> None:
+    def _note(self, end: AttemptEnd) -> None:
+        last = end.last
         self._started = self._started or last.started
-        # Only a session that has begun is worth waiting for its machine.
-        has_session = bool(last.progress.requests) or last.machine == self._home
-        self._home = last.machine if has_session else ""
-        if self._home:
-            self._machines[self._home] = max(last.progress.usd, self._machines.pop(self._home, 0.0))
+        # A heartbeat is late: there may be more in the log than it says. Only who never began has no session.
+        if last.machine != self._home and end.stopped and last.progress == Progress():
+            self._home = ""
+            return
+        self._home = last.machine
+        if last.machine:
+            self._machines[last.machine] = max(last.progress.usd, self._machines.pop(last.machine, 0.0))
         if last.progress.requests:
             self._last = last
 
