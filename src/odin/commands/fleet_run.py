@@ -7,15 +7,16 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from odin.app.roles import load_agents
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import get_stdout, write_json, write_message, write_output
 from odin.config import Config, get_home_dir, get_state_dir, load
+from odin.config.auth import read_auth_file
 from odin.config.paths import make_environment
-from odin.core.errors import OdinError, UsageError
+from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.format import pluralize
 from odin.core.private_folders import make_private_folder
 from odin.fleet.board import LineBoard, RunBoard, list_facts
@@ -27,6 +28,7 @@ from odin.fleet.run_table import RunTable
 from odin.fleet.summary import FleetSummary, summarize
 from odin.fleet.task import FleetTask, find_missing, is_local, read_tasks
 from odin.fleet.worker import Worker
+from odin.models.catalog import add_stored_keys, resolve_endpoint
 from odin.models.connector import ModelConnector
 from odin.policy.modes import parse_mode
 from odin.ui.exit import EXIT_INTERRUPTED, EXIT_UNVERIFIED
@@ -61,17 +63,15 @@ def _read_order(args: argparse.Namespace) -> tuple[RunFolder, tuple[FleetTask, .
     if places.table.exists():
         hint = f"Choose another --name, or go on with it: odin fleet run --continue {places.name}"
         raise UsageError(f"There is a run {places.name} already.", hint)
-    make_private_folder(places.path)
-    faults = [*find_missing(tasks), *_find_unknown(tasks, places)]
+    faults = [*find_missing(tasks), *_find_unknown(tasks)]
     if faults:
         more = f"\n… and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
         listed = "\n".join(faults[:_MAX_FAULTS])
         raise UsageError(f"Nothing was started:\n{listed}{more}")
-    open_store(args.store or places.store).check()
     return places, tasks
 
 
-def _find_unknown(tasks: Sequence[FleetTask], places: RunFolder) -> Iterator[str]:
+def _find_unknown(tasks: Sequence[FleetTask]) -> Iterator[str]:
     """Yield a sentence for each model, pool and role that a task names and nobody knows, with its first task."""
     seen: set[tuple[str, ...]] = set()
     configs: dict[str, Config] = {}
@@ -79,7 +79,7 @@ def _find_unknown(tasks: Sequence[FleetTask], places: RunFolder) -> Iterator[str
         if task.trust and task.repository and not is_local(task.repository):
             continue  # its settings are not here yet
         # The settings of a project count only if its task is trusted.
-        folder = task.repository if task.trust and Path(task.repository).is_dir() else str(places.path)
+        folder = task.repository if task.trust and Path(task.repository).is_dir() else "/"
         names = (folder, task.model, task.pool, task.role)
         if names in seen or not any(names[1:]):
             continue
@@ -92,47 +92,23 @@ def _find_unknown(tasks: Sequence[FleetTask], places: RunFolder) -> Iterator[str
                 connector.pools.list_usable(task.pool)
             if task.model:
                 connector.check_ref(task.model)
+                provider = connector.normalize(task.model).partition("/")[0]
+                keyed = add_stored_keys(config.providers, read_auth_file(os.environ))
+                with suppress(ConfigError):  # it needs no address: a package or Odin itself provides it
+                    resolve_endpoint(provider, keyed, os.environ)
             if task.role:
                 load_agents(config, make_environment(cwd=folder)).find_role(task.role)
         except OdinError as error:
             yield f"{task.id}: {error.describe()}"
 
 
-def refuse_without_sandbox(folder: Path) -> None:
-    environment = make_environment(cwd=str(folder))
-    sandbox = LazySandbox(load(str(folder), os.environ), environment)
-    try:
-        if sandbox.find_level() == "none":
-            raise UsageError(
-                f"Tasks run unattended, and no sandbox works here: {sandbox.explain_level()}",
-                "`odin doctor` helps. Where the machine itself is the sandbox, --unsandboxed runs tasks without one.",
-            )
-    finally:
-        sandbox.close()
-
-
-# --- while it runs ---
-
-
-async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequence[FleetTask]) -> int:
-    engine = RunTable(places.table, is_alive=lambda _: False)  # whoever ran it before has lost the lock
-    try:
         if tasks:
-            run = FleetRun(
-                places.name,
-                args.store or places.store,
-                time.time(),
-                args.budget_usd,
-                args.attempts,
-                args.unsandboxed,
-                args.keep,
-            )
-        else:
-            run = await engine.read_run()
-        if not run.unsandboxed:
-            refuse_without_sandbox(places.path)
-        if tasks:
-            await engine.submit(run, tasks)
+            try:
+                _check_places(run, places)
+                await engine.submit(run, tasks)
+            except OdinError:
+                places.remove()
+                raise
         board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=True)
         workers = args.workers or os.cpu_count() or 2
         code = await _work(places, engine, board, workers)
@@ -205,8 +181,8 @@ def _write_end(places: RunFolder, summary: FleetSummary) -> None:
     write_output("".join(f"{line}\n" for line in list_facts(summary)))
     left = summary.total - summary.done
     if left:
-        resume = f"`odin fleet resume {places.name}` and " if summary.paused else ""
-        write_message(f"{pluralize(left, 'task')} left. {resume}`odin fleet run --continue {places.name}` goes on.")
+        resume = f"odin fleet resume {places.name} && " if summary.paused else ""
+        write_message(f"{pluralize(left, 'task')} left. Go on with: {resume}odin fleet run --continue {places.name}")
     elif summary.passed < summary.total:
         write_message(f"`odin fleet status {places.name}` lists why, `odin fleet retry {places.name}` starts over.")
 

@@ -51,11 +51,11 @@ class FolderStore:
 
     def write(self, name: str, data: bytes) -> None:
         path = self._folder / name
-        make_private_folder(path.parent)
         try:
+            make_private_folder(path.parent)
             write_atomically(path, data)
-        except OSError as error:
-            raise OdinError(f"Cannot write {path}: {error.strerror}.", "Choose another --store.") from error
+        except OdinError as error:
+            raise OdinError(f"Nothing can be stored. {error}", "Choose another --store.") from error
 
     def read(self, name: str) -> bytes:
         return (self._folder / name).read_bytes()

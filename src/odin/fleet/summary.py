@@ -59,7 +59,9 @@ def get_tokens(state: TaskState) -> int:
 
 
 def get_seconds(state: TaskState, now: float) -> float:
-    """Return how long ago a task started, or how long it took."""
+    """Return how long ago a task started, or how long its last attempt took."""
+    if state.result is not None and state.result.seconds:
+        return state.result.seconds
     return max((state.ended or now) - state.started, 0.0) if state.started else 0.0
 
 

@@ -121,65 +121,66 @@ class TerminalBoard:
     # --- what is shown ---
 
     def _draw(self) -> None:
-        self._live.update(self._render(), refresh=True)
-
-    def _render(self) -> RenderableType:
         now = self._clock()
         summary = summarize(self._states, now, self._began)
-        columns, lines = self._console.size
-        left = lines - _HEAD_LINES
-        parts: list[RenderableType] = [
-            _make_line(f"{self._run.name}  {format_seconds(summary.seconds)}", "bold"),
-            _make_progress(summary, columns),
-            _make_counts(summary),
-            _make_line(self._describe_use(summary), ""),
-        ]
-        if summary.reasons:
-            shown = summary.reasons[:_MOST_REASONS]
-            left -= len(shown) + 2
-            parts += [
-                _make_line("", ""),
-                _make_line("WHY TASKS DID NOT PASS", "dim"),
-                self._make_reasons(shown, columns),
-            ]
-        running = sorted((one for one in self._states if one.status == "running"), key=lambda one: one.started)
-        slow = [one for one in self._states if one.result is not None and one.started]
-        slow.sort(key=lambda one: -get_seconds(one, now))
-        of_running = len(running) + 2 if running else 0
-        slow = slow[: max(min(_MOST_SLOW, left - of_running - 2, left // 2), 0)]
-        left -= len(slow) + 2 if slow else 0
-        if running:
-            shown = running[: max(left - 3, 1)]
-            more = f", {len(running) - len(shown):,} more" if len(running) > len(shown) else ""
-            parts += [_make_line("", ""), _make_line(f"RUNNING{more}", "dim"), _make_table(shown, now, columns)]
-        if slow:
-            parts += [_make_line("", ""), _make_line("SLOWEST", "dim"), _make_table(slow, now, columns)]
-        parts += [
-            _make_line("", ""),
-            _make_line(self._message or self._list_keys(summary), "yellow" if self._message else "dim"),
-        ]
-        return Group(*parts)
-
-    def _describe_use(self, summary: FleetSummary) -> str:
-        budget = f" of {format_usd(self._run.budget_usd)}" if self._run.budget_usd else ""
-        return f"{format_usd(summary.usd)}{budget}, {format_count(summary.tokens)} tokens; {describe_rate(summary)}"
-
-    def _list_keys(self, summary: FleetSummary) -> str:
         keys = ["r resume"] if summary.paused else []
         keys += ["p pause"] if summary.running or summary.waiting else []
-        return "   ".join([*keys, "c cancel", "Ctrl-C stop" if self._is_mine else "q leave"])
+        text = "   ".join([*keys, "c cancel", "Ctrl-C stop" if self._is_mine else "q leave"])
+        footer = _make_line(self._message, "yellow") if self._message else _make_line(text, "dim")
+        self._live.update(render_board(self._run, self._states, summary, now, self._console.size, footer), refresh=True)
 
-    def _make_reasons(self, reasons: Sequence[tuple[str, int]], columns: int) -> RenderableType:
-        """Show each reason with its count and an example."""
-        table = _make_grid(columns, 6, 16)
-        for reason, count in reasons:
-            example = next(
-                one
-                for one in self._states
-                if one.result is not None and (one.result.reason or one.result.outcome) == reason
-            )
-            table.add_row(f"{count:,}", escape_hidden(reason), Text(f"{example.task.id}: {_describe(example)}", "dim"))
-        return table
+
+def render_board(
+    run: FleetRun,
+    states: Sequence[TaskState],
+    summary: FleetSummary,
+    now: float,
+    size: tuple[int, int],
+    footer: RenderableType,
+) -> RenderableType:
+    """Return the board for a terminal of this width and height. What is least urgent gives way to the rest."""
+    columns, left = size[0], size[1] - _HEAD_LINES
+    budget = f" of {format_usd(run.budget_usd)}" if run.budget_usd else ""
+    use = f"{format_usd(summary.usd)}{budget}, {format_count(summary.tokens)} tokens; {describe_rate(summary)}"
+    parts: list[RenderableType] = [
+        _make_line(f"{run.name}  {format_seconds(summary.seconds)}", "bold"),
+        _make_progress(summary, columns),
+        _make_counts(summary),
+        _make_line(use, ""),
+    ]
+    if reasons := summary.reasons[: max(min(_MOST_REASONS, left // 3 - 1), 0)]:
+        left -= len(reasons) + 2
+        parts += _make_section("WHY TASKS DID NOT PASS", _make_reasons(reasons, states, columns))
+    running = sorted((one for one in states if one.status == "running"), key=lambda one: one.started)
+    slow = [one for one in states if one.result is not None and one.started]
+    slow.sort(key=lambda one: -get_seconds(one, now))
+    of_running = len(running) + 2 if running else 0
+    slow = slow[: max(min(_MOST_SLOW, max(left - of_running, left // 2) - 2), 0)]
+    left -= len(slow) + 2 if slow else 0
+    if running and left > 2:
+        shown = running[: left - 2]
+        more = f", {len(running) - len(shown):,} more" if len(running) > len(shown) else ""
+        parts += _make_section(f"RUNNING{more}", _make_table(shown, now, columns))
+    if slow:
+        parts += _make_section("SLOWEST", _make_table(slow, now, columns))
+    return Group(*parts, Text(), footer)
+
+
+def _make_section(title: str, body: RenderableType) -> list[RenderableType]:
+    return [Text(), _make_line(title, "dim"), body]
+
+
+def _make_reasons(reasons: Sequence[tuple[str, int]], states: Sequence[TaskState], columns: int) -> RenderableType:
+    """Show each reason with its count and an example."""
+    table = _make_grid(columns, 6, 16)
+    for reason, count in reasons:
+        example = next(
+            one for one in states if one.result is not None and (one.result.reason or one.result.outcome) == reason
+        )
+        table.add_row(
+            f"{count:,}", Text(escape_hidden(reason)), Text(f"{example.task.id}: {_describe(example)}", "dim")
+        )
+    return table
 
 
 def _make_line(text: str, style: str) -> Text:
