@@ -102,42 +102,6 @@ def _find_unknown(tasks: Sequence[FleetTask]) -> Iterator[str]:
             yield f"{task.id}: {error.describe()}"
 
 
-def _check_places(run: FleetRun, places: RunFolder) -> None:
-    """Raise OdinError if results cannot be stored or, unless that was asked for, no sandbox works."""
-    open_store(run.store).check()
-    if run.unsandboxed:
-        return
-    make_private_folder(places.path)
-    environment = make_environment(cwd=str(places.path))
-    sandbox = LazySandbox(load(str(places.path), os.environ), environment)
-    try:
-        if sandbox.find_level() == "none":
-            raise UsageError(
-                f"Tasks run unattended, and no sandbox works here: {sandbox.explain_level()}",
-                "`odin doctor` helps. Where the machine itself is the sandbox, --unsandboxed runs tasks without one.",
-            )
-    finally:
-        sandbox.close()
-
-
-# --- while it runs ---
-
-
-async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequence[FleetTask]) -> int:
-    engine = RunTable(places.table, is_alive=lambda _: False)  # whoever ran it before has lost the lock
-    try:
-        if tasks:
-            run = FleetRun(
-                places.name,
-                args.store or places.store,
-                time.time(),
-                args.budget_usd,
-                args.attempts,
-                args.unsandboxed,
-                args.keep,
-            )
-        else:
-            run = await engine.read_run()
         if tasks:
             try:
                 _check_places(run, places)
