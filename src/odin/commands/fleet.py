@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from odin.commands.command_line import Parser, make_formatter, write_json, write_output, write_table
-from odin.core.errors import UsageError
+from odin.commands.fleet_engine import add_temporal_flags, find_places, open_engine, run_worker
+from odin.core.errors import OdinError, UsageError
 from odin.core.format import clip_line, format_age, format_seconds, format_usd, pluralize
 from odin.core.text import suggest_similar
 from odin.fleet.board import describe_reason, list_facts
 from odin.fleet.engine import FleetEngine, FleetRun, Signal, TaskState, name_session
 from odin.fleet.result_store import open_store
-from odin.fleet.run_folder import RunFolder, find_run, list_runs
-from odin.fleet.run_table import RunTable
+from odin.fleet.run_folder import RunFolder, list_runs
 from odin.fleet.summary import FleetSummary, get_seconds, get_status, get_tokens, get_usd, summarize
 from odin.ui.terminal import escape_control, escape_hidden
 
@@ -40,6 +40,7 @@ commands:
   odin fleet report RUN                  print a report: --format markdown, html, json or junit
   odin fleet compare RUN RUN             compare two runs on the tasks that both have
   odin fleet remove RUN                  remove a run, its checkouts and the results in its folder
+  odin fleet worker                      perform tasks of all runs on a Temporal server
 
 Exit codes of run and watch: 0 all tasks passed, 3 some failed, 75 some did not run or are paused, 130 interrupted.
 """
@@ -58,6 +59,8 @@ _SIGNALLED = {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "re
 
 
 def run_fleet(argv: list[str]) -> int:
+    if argv[:1] == ["worker"]:
+        return run_worker(argv[1:])
     parser = Parser(
         prog="odin fleet",
         description="Run many tasks, each in a checkout and a session of its own, and see what became of them.",
@@ -76,7 +79,7 @@ def run_fleet(argv: list[str]) -> int:
         "compare": _compare,
         "remove": _remove,
     }
-    parser.add_argument("what", choices=[*commands], metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("what", choices=[*commands, "worker"], metavar="COMMAND", help="one of the commands below")
     parser.add_argument("names", nargs="*", metavar="NAME", help="its TASKS, RUN or TASK")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plain", action="store_true", help="run, watch: one line for each task instead of a board")
@@ -90,6 +93,7 @@ def run_fleet(argv: list[str]) -> int:
         add("--model", default="", help="model of tasks that name none"),
         add("--pool", default="", metavar="NAME", help="model pool of tasks that name neither"),
         add("--mode", default="", help="mode of tasks that name none (default: edit)"),
+        add("--repositories", default="", metavar="DIR", help="where the repositories of SWE-bench lines are"),
         add("--unsandboxed", action="store_true", help="run although no sandbox works here"),
         add("--keep", action="store_true", help="keep the checkouts of tasks that passed"),
         add("--continue", action="store_true", dest="goes_on", help="go on with the run of this name"),
@@ -104,6 +108,7 @@ def run_fleet(argv: list[str]) -> int:
         ),
         add("--output", default="", metavar="FILE", help="write the report to a file"),
     )
+    add_temporal_flags(parser)
     args = parser.parse_intermixed_args(argv)
     for name, flags in (("run", of_run), ("report", of_report)):
         for flag in flags:
@@ -122,15 +127,11 @@ def _check_names(what: str, names: Sequence[str]) -> None:
         raise UsageError(f"`odin fleet {what}` {problem}.", f"Usage: {usage}{more}")
 
 
-def open_engine(places: RunFolder) -> FleetEngine:
-    return RunTable(places.table)
-
-
-def _ask(places: RunFolder, ask: Callable[[FleetEngine], Awaitable[Result]]) -> Result:
+def _ask(args: argparse.Namespace, places: RunFolder, ask: Callable[[FleetEngine], Awaitable[Result]]) -> Result:
     """Return what `ask` returns for the engine of a run."""
 
     async def run() -> Result:
-        engine = open_engine(places)
+        engine = await open_engine(args, places)
         try:
             return await ask(engine)
         finally:
@@ -139,8 +140,8 @@ def _ask(places: RunFolder, ask: Callable[[FleetEngine], Awaitable[Result]]) -> 
     return asyncio.run(run())
 
 
-def _read_states(places: RunFolder) -> Sequence[TaskState]:
-    return _ask(places, lambda engine: engine.list_tasks())
+def _read_states(args: argparse.Namespace, places: RunFolder) -> Sequence[TaskState]:
+    return _ask(args, places, lambda engine: engine.list_tasks())
 
 
 async def _read_all(engine: FleetEngine) -> tuple[FleetRun, Sequence[TaskState]]:
@@ -159,24 +160,30 @@ def _run(args: argparse.Namespace) -> int:
 def _watch(args: argparse.Namespace) -> int:
     from odin.commands.fleet_run import watch_run
 
-    return watch_run(find_run(args.names[0], os.environ), is_plain=args.plain or args.json)
+    return watch_run(args, find_places(args))
 
 
 class ListedRun(msgspec.Struct, frozen=True):
-    """A line of `odin fleet list --json`. `process` is the one that runs its tasks here, or ""."""
+    """A line of `odin fleet list --json`. `process` is the one that runs its tasks here, or ""; `problem` is why the
+    rest is not known."""
 
     name: str
     created: float
     process: str
     store: str
     summary: FleetSummary
+    problem: str = ""
 
 
 def _list(args: argparse.Namespace) -> int:
     runs: list[ListedRun] = []
     for name in list_runs(os.environ):
         places = RunFolder(name, os.environ)
-        run, states = _ask(places, _read_all)
+        try:
+            run, states = _ask(args, places, _read_all)
+        except OdinError as error:  # its server is not there
+            runs.append(ListedRun(name, 0.0, "", "", FleetSummary(), str(error)))
+            continue
         runs.append(ListedRun(name, run.created, places.find_runner(), run.store, summarize(states, time.time())))
     runs.sort(key=lambda run: -run.created)
     if args.json:
@@ -189,7 +196,9 @@ def _list(args: argparse.Namespace) -> int:
 
 def _make_row(run: ListedRun) -> tuple[str, ...]:
     summary = run.summary
-    state = "running" if run.process else "done" if summary.done == summary.total else "stopped"
+    if run.problem:
+        return (run.name, "", run.problem, "", "", "", "")
+    state = "running" if run.process or summary.running else "done" if summary.done == summary.total else "stopped"
     return (
         run.name,
         format_age(time.time() - run.created),
@@ -202,15 +211,18 @@ def _make_row(run: ListedRun) -> tuple[str, ...]:
 
 
 def _show_status(args: argparse.Namespace) -> int:
-    places = find_run(args.names[0], os.environ)
-    states, now = _read_states(places), time.time()
+    places = find_places(args)
+    states, now = _read_states(args, places), time.time()
     summary = summarize(states, now)
     if args.json:
         return write_json({"summary": summary, "tasks": [_make_facts(state) for state in states]})
     runner = places.find_runner()
     left = summary.total - summary.done
     go_on = f"{pluralize(left, 'task')} left; `odin fleet run --continue {places.name}` goes on."
-    lines = [f"Process {runner} runs it." if runner else "Nothing runs it." + (f" {go_on}" if left else "")]
+    if places.server.exists():
+        lines = ["It is on a Temporal server, for the workers there."]
+    else:
+        lines = [f"Process {runner} runs it." if runner else "Nothing runs it." + (f" {go_on}" if left else "")]
     lines += list_facts(summary)
     for state in states:
         if state.result is not None and state.result.outcome != "passed":
@@ -236,20 +248,20 @@ def _make_facts(state: TaskState) -> dict[str, Any]:
 
 
 def _signal(args: argparse.Namespace) -> int:
-    places = find_run(args.names[0], os.environ)
+    places = find_places(args)
     names = args.names[1:]
-    count = _ask(places, lambda engine: engine.signal(_SIGNALS[args.what], names))
+    count = _ask(args, places, lambda engine: engine.signal(_SIGNALS[args.what], names))
     if args.json:
         return write_json({"tasks": count})
     text = f"{pluralize(count, 'task')} {_SIGNALLED[args.what]}."
-    if count and args.what in ("resume", "retry") and not places.find_runner():
+    if count and args.what in ("resume", "retry") and not places.server.exists() and not places.find_runner():
         text += f" `odin fleet run --continue {places.name}` runs them."
     return write_output(f"{text}\n")
 
 
 def _remove(args: argparse.Namespace) -> int:
-    places = find_run(args.names[0], os.environ)
-    run = _ask(places, lambda engine: engine.read_run())
+    places = find_places(args)
+    run = _ask(args, places, lambda engine: engine.read_run())
     with places.hold():
         places.remove()
     kept = "" if run.store == places.store else f" Its results stay in {run.store}."
@@ -259,9 +271,10 @@ def _remove(args: argparse.Namespace) -> int:
 # --- tasks ---
 
 
-def find_task(places: RunFolder, name: str) -> TaskState:
-    """Return a task of a run. Raise UsageError if there is none of this name."""
-    states = {state.task.id: state for state in _read_states(places)}
+def _find_task(args: argparse.Namespace, places: RunFolder) -> TaskState:
+    """Return the task that the command line names. Raise UsageError if the run has none of this name."""
+    name = args.names[1]
+    states = {state.task.id: state for state in _read_states(args, places)}
     if name not in states:
         raise UsageError(
             f"There is no task {name!r} in {places.name}.{suggest_similar(name, states)}",
@@ -271,9 +284,9 @@ def find_task(places: RunFolder, name: str) -> TaskState:
 
 
 def _show(args: argparse.Namespace) -> int:
-    places = find_run(args.names[0], os.environ)
-    run = _ask(places, lambda engine: engine.read_run())
-    state = find_task(places, args.names[1])
+    places = find_places(args)
+    run = _ask(args, places, lambda engine: engine.read_run())
+    state = _find_task(args, places)
     task, result = state.task, state.result
     store = open_store(run.store)
     files = (
@@ -310,14 +323,14 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _attach(args: argparse.Namespace) -> int:
-    places = find_run(args.names[0], os.environ)
-    state = find_task(places, args.names[1])
+    places = find_places(args)
+    state = _find_task(args, places)
     name = state.task.id
     if not state.attempt:
         raise UsageError(f"{name} has not started.", f"`odin fleet watch {places.name}` shows when it does.")
     checkout = places.locate_checkout(name)
     if not checkout.exists():
-        run = _ask(places, lambda engine: engine.read_run())
+        run = _ask(args, places, lambda engine: engine.read_run())
         raise UsageError(
             f"The checkout of {name} is not on this machine, or removed because the task passed.",
             f"Its session is in {open_store(run.store).locate(f'{name}/session')}; with --keep, the checkouts stay.",
@@ -336,8 +349,8 @@ def _attach(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace) -> int:
     from odin.fleet.report import FORMATS, make_report
 
-    places = find_run(args.names[0], os.environ)
-    run, states = _ask(places, _read_all)
+    places = find_places(args)
+    run, states = _ask(args, places, _read_all)
     text = FORMATS["json" if args.json else args.format](make_report(run, states, time.time()))
     if not args.output:
         return write_output(text, verbatim=True)
@@ -351,6 +364,6 @@ def _report(args: argparse.Namespace) -> int:
 def _compare(args: argparse.Namespace) -> int:
     from odin.fleet.comparison import compare, format_comparison
 
-    one, other = (find_run(name, os.environ) for name in args.names)
-    found = compare(one.name, _read_states(one), other.name, _read_states(other))
+    one, other = find_places(args), find_places(args, 1)
+    found = compare(one.name, _read_states(args, one), other.name, _read_states(args, other))
     return write_json(found) if args.json else write_output(format_comparison(found))

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from odin.commands.command_line import Parser, make_formatter, write_message
-from odin.commands.fleet_run import refuse_without_sandbox
+from odin.commands.fleet_checks import refuse_without_sandbox
 from odin.config import get_state_dir
 from odin.config.files import lock_file, write_atomically
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import pluralize
 from odin.core.private_folders import make_private_folder
 from odin.fleet.engine import Attempt, FleetEngine, TaskResult
-from odin.fleet.run_folder import RunFolder
+from odin.fleet.run_folder import RunFolder, find_run
 from odin.fleet.run_table import RunTable
 from odin.fleet.worker import Worker
 
@@ -42,6 +42,12 @@ def add_temporal_flags(parser: argparse.ArgumentParser) -> None:
     add("--temporal-api-key", default="", metavar="VARIABLE", help="environment variable with the API key")
 
 
+def find_places(args: argparse.Namespace, at: int = 0) -> RunFolder:
+    """Return the folder of the run that the command line names. One on a server may have begun on another machine."""
+    name = args.names[at]
+    return RunFolder(name, os.environ) if args.temporal else find_run(name, os.environ)
+
+
 async def open_engine(args: argparse.Namespace, places: RunFolder, *, submits: bool = False) -> FleetEngine:
     """Return the engine of a run: on the server of the flags, or on the one it was submitted to, or the run table.
 
@@ -49,7 +55,7 @@ async def open_engine(args: argparse.Namespace, places: RunFolder, *, submits: b
     """
     server = _read_flags(args)
     if server is None and not places.server.exists():
-        return RunTable(places.table)
+        return RunTable(places.table, is_alive=lambda _: False)  # whoever ran it before has lost the lock
     connection, engine = _import_temporal()
     if server is None:
         server = msgspec.json.decode(places.server.read_bytes(), type=connection.TemporalServer)

@@ -6,30 +6,24 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Sequence
 from pathlib import Path
 
-from odin.app.roles import load_agents
-from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import get_stdout, write_json, write_message, write_output
-from odin.config import Config, get_home_dir, get_state_dir, load
-from odin.config.auth import read_auth_file
-from odin.config.paths import make_environment
-from odin.core.errors import ConfigError, OdinError, UsageError
+from odin.commands.fleet_checks import find_unknown, refuse_without_sandbox
+from odin.commands.fleet_engine import find_places, open_engine
+from odin.config import get_home_dir, get_state_dir
+from odin.core.errors import OdinError, UsageError
 from odin.core.format import pluralize
-from odin.core.private_folders import make_private_folder
 from odin.fleet.board import LineBoard, RunBoard, list_facts
 from odin.fleet.engine import FleetEngine, FleetRun, TaskState, TaskStatus
+from odin.fleet.predictions import write_predictions
 from odin.fleet.report import make_report
 from odin.fleet.result_store import open_store
-from odin.fleet.run_folder import RunFolder, find_run
-from odin.fleet.run_table import RunTable
+from odin.fleet.run_folder import RunFolder, list_runs
 from odin.fleet.summary import FleetSummary, summarize
-from odin.fleet.task import FleetTask, find_missing, is_local, read_tasks
+from odin.fleet.task import FleetTask, find_missing, read_tasks
 from odin.fleet.worker import Worker
-from odin.models.catalog import add_stored_keys, resolve_endpoint
-from odin.models.connector import ModelConnector
 from odin.policy.modes import parse_mode
 from odin.ui.exit import EXIT_INTERRUPTED, EXIT_UNVERIFIED
 from odin.ui.terminal import is_dumb
@@ -46,9 +40,8 @@ def run_tasks(args: argparse.Namespace) -> int:
     ):
         if number < least:
             raise UsageError(f"{flag} must be at least {least}.", "See `odin fleet --help`.")
-    places, tasks = (find_run(args.names[0], os.environ), ()) if args.goes_on else _read_order(args)
-    with ExitStack() as stack:
-        stack.enter_context(places.hold())
+    places, tasks = (find_places(args), ()) if args.goes_on else _read_order(args)
+    with places.hold():
         return asyncio.run(_coordinate(args, places, tasks))
 
 
@@ -57,13 +50,18 @@ def _read_order(args: argparse.Namespace) -> tuple[RunFolder, tuple[FleetTask, .
         raise UsageError("--model and --pool exclude each other.", "Give one of them.")
     if args.mode:
         parse_mode(args.mode)
+    if args.temporal and not args.store:
+        raise UsageError(
+            "Workers elsewhere cannot write to the folder of the run.", "Give a --store that all of them reach."
+        )
     defaults = {name: value for name in ("model", "pool", "mode") if (value := getattr(args, name))}
-    tasks = read_tasks(Path(args.names[0]), get_home_dir(os.environ), defaults=defaults)
+    tasks = read_tasks(Path(args.names[0]), get_home_dir(os.environ), args.repositories, defaults)
     places = RunFolder(args.name or time.strftime("%Y%m%d-%H%M%S"), os.environ)
-    if places.table.exists():
+    if places.name in list_runs(os.environ):
         hint = f"Choose another --name, or go on with it: odin fleet run --continue {places.name}"
         raise UsageError(f"There is a run {places.name} already.", hint)
-    faults = [*find_missing(tasks), *_find_unknown(tasks)]
+    # The workers of a server have their own repositories, models and settings.
+    faults = [] if args.temporal else [*find_missing(tasks), *find_unknown(tasks)]
     if faults:
         more = f"\n… and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
         listed = "\n".join(faults[:_MAX_FAULTS])
@@ -71,53 +69,48 @@ def _read_order(args: argparse.Namespace) -> tuple[RunFolder, tuple[FleetTask, .
     return places, tasks
 
 
-def _find_unknown(tasks: Sequence[FleetTask]) -> Iterator[str]:
-    """Yield a sentence for each model, pool and role that a task names and nobody knows, with its first task."""
-    seen: set[tuple[str, ...]] = set()
-    configs: dict[str, Config] = {}
-    for task in tasks:
-        if task.trust and task.repository and not is_local(task.repository):
-            continue  # its settings are not here yet
-        # The settings of a project count only if its task is trusted.
-        folder = task.repository if task.trust and Path(task.repository).is_dir() else "/"
-        names = (folder, task.model, task.pool, task.role)
-        if names in seen or not any(names[1:]):
-            continue
-        seen.add(names)
-        try:
-            config = configs.get(folder) or load(folder, os.environ, trust=task.trust)
-            configs[folder] = config
-            connector = ModelConnector(config, os.environ, eager=False)
-            if task.pool:
-                connector.pools.list_usable(task.pool)
-            if task.model:
-                connector.check_ref(task.model)
-                provider = connector.normalize(task.model).partition("/")[0]
-                keyed = add_stored_keys(config.providers, read_auth_file(os.environ))
-                with suppress(ConfigError):  # it needs no address: a package or Odin itself provides it
-                    resolve_endpoint(provider, keyed, os.environ)
-            if task.role:
-                load_agents(config, make_environment(cwd=folder)).find_role(task.role)
-        except OdinError as error:
-            yield f"{task.id}: {error.describe()}"
+# --- while it runs ---
 
 
+async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequence[FleetTask]) -> int:
+    engine = await open_engine(args, places, submits=bool(tasks))
+    is_elsewhere = places.server.exists()
+    workers = args.workers or (0 if is_elsewhere else os.cpu_count() or 2)
+    try:
         if tasks:
+            run = FleetRun(
+                places.name,
+                args.store or places.store,
+                time.time(),
+                args.budget_usd,
+                args.attempts,
+                args.unsandboxed,
+                args.keep,
+            )
             try:
-                _check_places(run, places)
+                open_store(run.store).check()
+                if workers and not run.unsandboxed:
+                    refuse_without_sandbox(places.path)
                 await engine.submit(run, tasks)
             except OdinError:
                 places.remove()
                 raise
-        board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=True)
-        workers = args.workers or os.cpu_count() or 2
+        else:
+            run = await engine.read_run()
+            if workers and not run.unsandboxed:
+                refuse_without_sandbox(places.path)
+        board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=workers > 0)
         code = await _work(places, engine, board, workers)
         states = await engine.list_tasks()
+        predictions = await write_predictions(open_store(run.store), states)
+        summary = summarize(states, time.time())
         if args.json:
             write_json(make_report(run, states, time.time()))
         else:
-            _write_end(places, summarize(states, time.time()))
-        return code or find_exit_code(summarize(states, time.time()))
+            _write_end(places, summary)
+            if predictions:
+                write_output(f"Predictions: {open_store(run.store).locate(predictions[0])}\n")
+        return code or find_exit_code(summary)
     finally:
         await engine.close()
 
@@ -131,9 +124,9 @@ async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers
     working: asyncio.Future[None] = loop.create_future()
 
     def stop(code: int) -> None:
-        board.say(
-            "Stopping at once." if stopped.done() else "Stopping: what runs is given back. Ctrl-C again: at once."
-        )
+        if workers:
+            first = "Stopping: what runs is given back. Ctrl-C again: at once."
+            board.say("Stopping at once." if stopped.done() else first)
         if not stopped.done():
             stopped.set_result(code)
         working.cancel()
@@ -143,9 +136,11 @@ async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers
         loop.add_signal_handler(number, stop, code)
     try:
         with board:
-            while not stopped.done():
+            while not stopped.done() and not board.is_left:
                 working = asyncio.create_task(engine.work(worker.perform, workers, name))
                 while not working.done():
+                    if board.is_left:
+                        working.cancel()
                     board.update(await engine.list_tasks())
                     await board.wait(working)
                 if not working.cancelled():
@@ -180,7 +175,9 @@ def _make_board(run: FleetRun, engine: FleetEngine, *, is_plain: bool, is_mine: 
 def _write_end(places: RunFolder, summary: FleetSummary) -> None:
     write_output("".join(f"{line}\n" for line in list_facts(summary)))
     left = summary.total - summary.done
-    if left:
+    if left and places.server.exists():
+        write_message(f"{pluralize(left, 'task')} left for other workers. `odin fleet watch {places.name}` shows them.")
+    elif left:
         resume = f"odin fleet resume {places.name} && " if summary.paused else ""
         write_message(f"{pluralize(left, 'task')} left. Go on with: {resume}odin fleet run --continue {places.name}")
     elif summary.passed < summary.total:
@@ -195,29 +192,27 @@ def find_exit_code(summary: FleetSummary) -> int:
     return 0 if summary.passed == summary.total else EXIT_NOT_RUN
 
 
-def watch_run(places: RunFolder, *, is_plain: bool) -> int:
-    async def watch() -> int:
-        engine = RunTable(places.table)
-        try:
-            board = _make_board(await engine.read_run(), engine, is_plain=is_plain, is_mine=False)
-            leave = asyncio.Event()
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, leave.set)
-            leaving = asyncio.create_task(leave.wait())
-            with board:
-                states: Sequence[TaskState] = ()
-                while not leaving.done() and not board.is_left:
-                    states = await engine.list_tasks()
-                    board.update(states)
-                    if summarize(states, time.time()).is_over or not await asyncio.to_thread(places.find_runner):
-                        break
-                    await board.wait(leaving)
-            leaving.cancel()
-            summary = summarize(await engine.list_tasks(), time.time())
-            if leave.is_set() or board.is_left:
-                return 0
-            _write_end(places, summary)
-            return find_exit_code(summary)
-        finally:
-            await engine.close()
+def watch_run(args: argparse.Namespace, places: RunFolder) -> int:
+    return asyncio.run(_watch(args, places))
 
-    return asyncio.run(watch())
+
+async def _watch(args: argparse.Namespace, places: RunFolder) -> int:
+    engine = await open_engine(args, places)
+    try:
+        board = _make_board(await engine.read_run(), engine, is_plain=args.plain or args.json, is_mine=False)
+        left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: left.done() or left.set_result(None))
+        with board:
+            while not left.done() and not board.is_left:
+                board.update(states := await engine.list_tasks())
+                goes_on = places.server.exists() or await asyncio.to_thread(places.find_runner)
+                if summarize(states, time.time()).is_over or not goes_on:
+                    break
+                await board.wait(left)
+        if left.done() or board.is_left:
+            return 0
+        summary = summarize(await engine.list_tasks(), time.time())
+        _write_end(places, summary)
+        return find_exit_code(summary)
+    finally:
+        await engine.close()
