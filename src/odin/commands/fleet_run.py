@@ -11,20 +11,18 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from odin.app.roles import load_agents
-from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import get_stdout, write_json, write_message, write_output
+from odin.commands.fleet_engine import open_engine, refuse_without_sandbox, remember_server
 from odin.config import Config, get_home_dir, get_state_dir, load
 from odin.config.auth import read_auth_file
 from odin.config.paths import make_environment
 from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.format import pluralize
-from odin.core.private_folders import make_private_folder
 from odin.fleet.board import LineBoard, RunBoard, list_facts
 from odin.fleet.engine import FleetEngine, FleetRun, TaskState, TaskStatus
 from odin.fleet.report import make_report
 from odin.fleet.result_store import open_store
 from odin.fleet.run_folder import RunFolder, find_run
-from odin.fleet.run_table import RunTable
 from odin.fleet.summary import FleetSummary, summarize
 from odin.fleet.task import FleetTask, find_missing, is_local, read_tasks
 from odin.fleet.worker import Worker
@@ -60,14 +58,20 @@ def _read_order(args: argparse.Namespace) -> tuple[RunFolder, tuple[FleetTask, .
     defaults = {name: value for name in ("model", "pool", "mode") if (value := getattr(args, name))}
     tasks = read_tasks(Path(args.names[0]), get_home_dir(os.environ), defaults=defaults)
     places = RunFolder(args.name or time.strftime("%Y%m%d-%H%M%S"), os.environ)
-    if places.table.exists():
+    if places.table.exists() or places.server.exists():
         hint = f"Choose another --name, or go on with it: odin fleet run --continue {places.name}"
         raise UsageError(f"There is a run {places.name} already.", hint)
-    faults = [*find_missing(tasks), *_find_unknown(tasks)]
+    if args.temporal and args.workers:
+        raise UsageError("--workers is for runs on this machine.", "Start `odin fleet worker` here as well.")
+    if args.temporal and not args.store:
+        raise UsageError("--temporal needs a store that all workers reach.", "Add --store URL, as s3://bucket/folder.")
+    # What workers elsewhere have is for them to say.
+    faults = [] if args.temporal else [*find_missing(tasks), *_find_unknown(tasks)]
     if faults:
         more = f"\n… and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
         listed = "\n".join(faults[:_MAX_FAULTS])
         raise UsageError(f"Nothing was started:\n{listed}{more}")
+    remember_server(args, places, is_new=True)
     return places, tasks
 
 
@@ -102,15 +106,35 @@ def _find_unknown(tasks: Sequence[FleetTask]) -> Iterator[str]:
             yield f"{task.id}: {error.describe()}"
 
 
+# --- while it runs ---
+
+
+async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequence[FleetTask]) -> int:
+    engine = await open_engine(places, is_mine=True)
+    try:
+        if tasks:
+            run = FleetRun(
+                places.name,
+                args.store or places.store,
+                time.time(),
+                args.budget_usd,
+                args.attempts,
+                args.unsandboxed,
+                args.keep,
+            )
+        else:
+            run = await engine.read_run()
         if tasks:
             try:
-                _check_places(run, places)
+                await asyncio.to_thread(open_store(run.store).check)
+                if not args.temporal and not run.unsandboxed:
+                    refuse_without_sandbox(places.path)
                 await engine.submit(run, tasks)
             except OdinError:
                 places.remove()
                 raise
         board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=True)
-        workers = args.workers or os.cpu_count() or 2
+        workers = 0 if places.server.exists() else args.workers or os.cpu_count() or 2
         code = await _work(places, engine, board, workers)
         states = await engine.list_tasks()
         if args.json:
@@ -197,7 +221,7 @@ def find_exit_code(summary: FleetSummary) -> int:
 
 def watch_run(places: RunFolder, *, is_plain: bool) -> int:
     async def watch() -> int:
-        engine = RunTable(places.table)
+        engine = await open_engine(places)
         try:
             board = _make_board(await engine.read_run(), engine, is_plain=is_plain, is_mine=False)
             leave = asyncio.Event()
@@ -208,7 +232,8 @@ def watch_run(places: RunFolder, *, is_plain: bool) -> int:
                 while not leaving.done() and not board.is_left:
                     states = await engine.list_tasks()
                     board.update(states)
-                    if summarize(states, time.time()).is_over or not await asyncio.to_thread(places.find_runner):
+                    is_left = not places.server.exists() and not await asyncio.to_thread(places.find_runner)
+                    if is_left or summarize(states, time.time()).is_over:
                         break
                     await board.wait(leaving)
             leaving.cancel()
