@@ -3,11 +3,15 @@
 import asyncio
 import base64
 import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from temporalio.client import Client
 
@@ -16,8 +20,12 @@ from odin.fleet.engine import Attempt, Progress, TaskResult
 from odin.fleet.task import FleetTask
 from odin.fleet.temporal import TemporalEngine
 from odin.fleet.temporal_connection import KEY_VARIABLE, TemporalServer, connect
+from odin.testing import ScriptedServer
 from tests.fleet.engines import QUICK, TemporalEngines, list_statuses, make_run, wait_for
+from tests.fleet.runs import make_repository
 from tests.fleet.temporal_server import TemporalProcess
+from tests.fleet.test_task_runs import edit, make_task
+from tests.fleet.test_temporal_kills import Machine
 from tests.remote.bad_network import BadNetwork, worsen
 from tests.soak import choose, soak
 
@@ -195,3 +203,36 @@ async def test_who_watches_needs_no_worker(temporal: TemporalProcess, tmp_path: 
     await watching.close()
     await engine.close()
     assert os.listdir(tmp_path / "store") == [".tasks"]
+
+
+async def test_a_run_from_the_command_line(temporal: TemporalProcess, home: Path):
+    repository = make_repository(home / "repo", {"a.txt": "one\n"})
+    tasks = [make_task("good", "echo two >> a.txt", repository, checks=["grep two a.txt"]), make_task("empty", "true")]
+    (home / "tasks.jsonl").write_bytes(b"\n".join(msgspec.json.encode(task) for task in tasks))
+    flags = ("--temporal", temporal.address, "--temporal-queue", "command-line")
+
+    def fleet(*words: str, code: int = 0) -> str:
+        program = (sys.executable, "-m", "odin", "fleet", *words)
+        done = subprocess.run(program, cwd=home, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, done
+        return done.stdout + done.stderr
+
+    assert "Add --store URL" in fleet("run", "tasks.jsonl", *flags, code=2)
+    assert "needs --temporal" in fleet("status", "cli", "--temporal-queue", "q", code=2)
+    assert "There is no run cli" in fleet("status", "cli", *flags, code=2)
+    with ScriptedServer(edit) as model:
+        machine = Machine(home / "machine", model)
+        await machine.start(temporal.address, *flags[2:], "--url", "https://machine:7000")
+        started = asyncio.create_task(
+            asyncio.to_thread(fleet, "run", "tasks.jsonl", "--name", "cli", "--store", str(home / "store"), *flags)
+        )
+        assert "2 passed" in await started
+        assert "There is a run cli already" in await asyncio.to_thread(
+            fleet, "run", "tasks.jsonl", "--name", "cli", "--store", str(home / "store"), *flags, code=2
+        )
+        assert "cli" in await asyncio.to_thread(fleet, "list")
+        assert "passed" in await asyncio.to_thread(fleet, "show", "cli", "good")
+        await machine.stop(signal.SIGTERM)
+    assert "takes up to 2 tasks at once" in (machine.home / "worker.log").read_text()
+    assert "+two" in (home / "store" / "good" / "patch.diff").read_text()
+    assert "Removed cli" in await asyncio.to_thread(fleet, "remove", "cli")

@@ -27,8 +27,6 @@ from tests.fleet.temporal_server import TemporalProcess, run_temporal
 from tests.fleet.test_kills import play
 from tests.soak import choose, list_seeds, soak
 
-WORKER = "import sys; from odin.commands.fleet_engine import run_worker; sys.exit(run_worker(sys.argv[1:]))"
-
 
 class Machine:
     """A computer with a worker: a home of its own."""
@@ -42,7 +40,7 @@ class Machine:
     async def start(self, address: str, *flags: str) -> None:
         with (self.home / "worker.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", WORKER, "--temporal", address, "--slots", "2", *flags),
+                *(sys.executable, "-m", "odin", "fleet", "worker", "--temporal", address, "--slots", "2", *flags),
                 cwd=self.home,
                 env=self._env,
                 stdout=log,

@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from odin.commands.command_line import Parser, make_formatter, write_json, write_output, write_table
-from odin.commands.fleet_engine import add_temporal_flags, find_places, open_engine, run_worker
+from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output, write_table
+from odin.commands.fleet_engine import add_temporal_flags, open_engine, remember_server, run_worker
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import clip_line, format_age, format_seconds, format_usd, pluralize
 from odin.core.text import suggest_similar
 from odin.fleet.board import describe_reason, list_facts
 from odin.fleet.engine import FleetEngine, FleetRun, Signal, TaskState, name_session
 from odin.fleet.result_store import open_store
-from odin.fleet.run_folder import RunFolder, list_runs
+from odin.fleet.run_folder import RunFolder, find_run, list_runs
 from odin.fleet.summary import FleetSummary, get_seconds, get_status, get_tokens, get_usd, summarize
 from odin.ui.terminal import escape_control, escape_hidden
 
@@ -40,7 +40,7 @@ commands:
   odin fleet report RUN                  print a report: --format markdown, html, json or junit
   odin fleet compare RUN RUN             compare two runs on the tasks that both have
   odin fleet remove RUN                  remove a run, its checkouts and the results in its folder
-  odin fleet worker                      perform tasks of all runs on a Temporal server
+  odin fleet worker                      perform the tasks of all runs on a Temporal server
 
 Exit codes of run and watch: 0 all tasks passed, 3 some failed, 75 some did not run or are paused, 130 interrupted.
 """
@@ -115,6 +115,8 @@ def run_fleet(argv: list[str]) -> int:
             if args.what != name and getattr(args, flag.dest) != flag.default:
                 raise UsageError(f"{flag.option_strings[0]} is for `odin fleet {name}`.", "Leave it out.")
     _check_names(args.what, args.names)
+    if args.what != "run" and args.names:
+        remember_server(args, RunFolder(args.names[0], os.environ))
     return commands[args.what](args)
 
 
@@ -127,11 +129,11 @@ def _check_names(what: str, names: Sequence[str]) -> None:
         raise UsageError(f"`odin fleet {what}` {problem}.", f"Usage: {usage}{more}")
 
 
-def _ask(args: argparse.Namespace, places: RunFolder, ask: Callable[[FleetEngine], Awaitable[Result]]) -> Result:
+def _ask(places: RunFolder, ask: Callable[[FleetEngine], Awaitable[Result]]) -> Result:
     """Return what `ask` returns for the engine of a run."""
 
     async def run() -> Result:
-        engine = await open_engine(args, places)
+        engine = await open_engine(places)
         try:
             return await ask(engine)
         finally:
@@ -140,8 +142,8 @@ def _ask(args: argparse.Namespace, places: RunFolder, ask: Callable[[FleetEngine
     return asyncio.run(run())
 
 
-def _read_states(args: argparse.Namespace, places: RunFolder) -> Sequence[TaskState]:
-    return _ask(args, places, lambda engine: engine.list_tasks())
+def _read_states(places: RunFolder) -> Sequence[TaskState]:
+    return _ask(places, lambda engine: engine.list_tasks())
 
 
 async def _read_all(engine: FleetEngine) -> tuple[FleetRun, Sequence[TaskState]]:
@@ -160,19 +162,17 @@ def _run(args: argparse.Namespace) -> int:
 def _watch(args: argparse.Namespace) -> int:
     from odin.commands.fleet_run import watch_run
 
-    return watch_run(args, find_places(args))
+    return watch_run(find_run(args.names[0], os.environ), is_plain=args.plain or args.json)
 
 
 class ListedRun(msgspec.Struct, frozen=True):
-    """A line of `odin fleet list --json`. `process` is the one that runs its tasks here, or ""; `problem` is why the
-    rest is not known."""
+    """A line of `odin fleet list --json`. `process` is the one that runs its tasks here, or ""."""
 
     name: str
     created: float
     process: str
     store: str
     summary: FleetSummary
-    problem: str = ""
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -180,9 +180,9 @@ def _list(args: argparse.Namespace) -> int:
     for name in list_runs(os.environ):
         places = RunFolder(name, os.environ)
         try:
-            run, states = _ask(args, places, _read_all)
-        except OdinError as error:  # its server is not there
-            runs.append(ListedRun(name, 0.0, "", "", FleetSummary(), str(error)))
+            run, states = _ask(places, _read_all)
+        except OdinError as error:  # its server does not answer
+            write_message(f"{name}: {error.describe()}")
             continue
         runs.append(ListedRun(name, run.created, places.find_runner(), run.store, summarize(states, time.time())))
     runs.sort(key=lambda run: -run.created)
@@ -196,8 +196,6 @@ def _list(args: argparse.Namespace) -> int:
 
 def _make_row(run: ListedRun) -> tuple[str, ...]:
     summary = run.summary
-    if run.problem:
-        return (run.name, "", run.problem, "", "", "", "")
     state = "running" if run.process or summary.running else "done" if summary.done == summary.total else "stopped"
     return (
         run.name,
@@ -211,8 +209,8 @@ def _make_row(run: ListedRun) -> tuple[str, ...]:
 
 
 def _show_status(args: argparse.Namespace) -> int:
-    places = find_places(args)
-    states, now = _read_states(args, places), time.time()
+    places = find_run(args.names[0], os.environ)
+    states, now = _read_states(places), time.time()
     summary = summarize(states, now)
     if args.json:
         return write_json({"summary": summary, "tasks": [_make_facts(state) for state in states]})
@@ -248,9 +246,9 @@ def _make_facts(state: TaskState) -> dict[str, Any]:
 
 
 def _signal(args: argparse.Namespace) -> int:
-    places = find_places(args)
+    places = find_run(args.names[0], os.environ)
     names = args.names[1:]
-    count = _ask(args, places, lambda engine: engine.signal(_SIGNALS[args.what], names))
+    count = _ask(places, lambda engine: engine.signal(_SIGNALS[args.what], names))
     if args.json:
         return write_json({"tasks": count})
     text = f"{pluralize(count, 'task')} {_SIGNALLED[args.what]}."
@@ -260,8 +258,10 @@ def _signal(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    places = find_places(args)
-    run = _ask(args, places, lambda engine: engine.read_run())
+    places = find_run(args.names[0], os.environ)
+    run, states = _ask(places, _read_all)
+    if places.server.exists() and not summarize(states, time.time()).is_over:
+        raise UsageError(f"{places.name} goes on at its server.", f"Stop it first: odin fleet cancel {places.name}")
     with places.hold():
         places.remove()
     kept = "" if run.store == places.store else f" Its results stay in {run.store}."
@@ -271,10 +271,9 @@ def _remove(args: argparse.Namespace) -> int:
 # --- tasks ---
 
 
-def _find_task(args: argparse.Namespace, places: RunFolder) -> TaskState:
-    """Return the task that the command line names. Raise UsageError if the run has none of this name."""
-    name = args.names[1]
-    states = {state.task.id: state for state in _read_states(args, places)}
+def find_task(places: RunFolder, name: str) -> TaskState:
+    """Return a task of a run. Raise UsageError if there is none of this name."""
+    states = {state.task.id: state for state in _read_states(places)}
     if name not in states:
         raise UsageError(
             f"There is no task {name!r} in {places.name}.{suggest_similar(name, states)}",
@@ -284,9 +283,9 @@ def _find_task(args: argparse.Namespace, places: RunFolder) -> TaskState:
 
 
 def _show(args: argparse.Namespace) -> int:
-    places = find_places(args)
-    run = _ask(args, places, lambda engine: engine.read_run())
-    state = _find_task(args, places)
+    places = find_run(args.names[0], os.environ)
+    run = _ask(places, lambda engine: engine.read_run())
+    state = find_task(places, args.names[1])
     task, result = state.task, state.result
     store = open_store(run.store)
     files = (
@@ -323,14 +322,14 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _attach(args: argparse.Namespace) -> int:
-    places = find_places(args)
-    state = _find_task(args, places)
+    places = find_run(args.names[0], os.environ)
+    state = find_task(places, args.names[1])
     name = state.task.id
     if not state.attempt:
         raise UsageError(f"{name} has not started.", f"`odin fleet watch {places.name}` shows when it does.")
     checkout = places.locate_checkout(name)
     if not checkout.exists():
-        run = _ask(args, places, lambda engine: engine.read_run())
+        run = _ask(places, lambda engine: engine.read_run())
         raise UsageError(
             f"The checkout of {name} is not on this machine, or removed because the task passed.",
             f"Its session is in {open_store(run.store).locate(f'{name}/session')}; with --keep, the checkouts stay.",
@@ -349,8 +348,8 @@ def _attach(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace) -> int:
     from odin.fleet.report import FORMATS, make_report
 
-    places = find_places(args)
-    run, states = _ask(args, places, _read_all)
+    places = find_run(args.names[0], os.environ)
+    run, states = _ask(places, _read_all)
     text = FORMATS["json" if args.json else args.format](make_report(run, states, time.time()))
     if not args.output:
         return write_output(text, verbatim=True)
@@ -364,6 +363,6 @@ def _report(args: argparse.Namespace) -> int:
 def _compare(args: argparse.Namespace) -> int:
     from odin.fleet.comparison import compare, format_comparison
 
-    one, other = find_places(args), find_places(args, 1)
-    found = compare(one.name, _read_states(args, one), other.name, _read_states(args, other))
+    one, other = (find_run(name, os.environ) for name in args.names)
+    found = compare(one.name, _read_states(one), other.name, _read_states(other))
     return write_json(found) if args.json else write_output(format_comparison(found))

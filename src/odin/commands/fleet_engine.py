@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, write_message
-from odin.commands.fleet_checks import refuse_without_sandbox
-from odin.config import get_state_dir
+from odin.config import get_state_dir, load
 from odin.config.files import lock_file, write_atomically
+from odin.config.paths import make_environment
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import pluralize
 from odin.core.private_folders import make_private_folder
 from odin.fleet.engine import Attempt, FleetEngine, TaskResult
-from odin.fleet.run_folder import RunFolder, find_run
+from odin.fleet.run_folder import RunFolder
 from odin.fleet.run_table import RunTable
 from odin.fleet.worker import Worker
 
@@ -42,28 +43,37 @@ def add_temporal_flags(parser: argparse.ArgumentParser) -> None:
     add("--temporal-api-key", default="", metavar="VARIABLE", help="environment variable with the API key")
 
 
-def find_places(args: argparse.Namespace, at: int = 0) -> RunFolder:
-    """Return the folder of the run that the command line names. One on a server may have begun on another machine."""
-    name = args.names[at]
-    return RunFolder(name, os.environ) if args.temporal else find_run(name, os.environ)
-
-
-async def open_engine(args: argparse.Namespace, places: RunFolder, *, submits: bool = False) -> FleetEngine:
-    """Return the engine of a run: on the server of the flags, or on the one it was submitted to, or the run table.
-
-    `submits`: the run is about to begin, so that later commands need no flags.
-    """
+def remember_server(args: argparse.Namespace, places: RunFolder, *, is_new: bool = False) -> None:
+    """Note on which server a run is, so that later commands need no flags. Raise UsageError if it is not there."""
     server = _read_flags(args)
-    if server is None and not places.server.exists():
-        return RunTable(places.table, is_alive=lambda _: False)  # whoever ran it before has lost the lock
-    connection, engine = _import_temporal()
     if server is None:
-        server = msgspec.json.decode(places.server.read_bytes(), type=connection.TemporalServer)
+        return
+
+    async def check() -> None:
+        engine = await _open_temporal(server, places)
+        try:
+            if not is_new:
+                await engine.read_run()
+        finally:
+            await engine.close()
+
+    asyncio.run(check())
+    make_private_folder(places.server.parent)
+    write_atomically(places.server, msgspec.json.encode(server))
+
+
+async def open_engine(places: RunFolder, *, is_mine: bool = False) -> FleetEngine:
+    """Return the engine of a run. `is_mine`: this process holds the run, so that nobody else performs its tasks."""
+    if not places.server.exists():
+        return RunTable(places.table, is_alive=lambda _: not is_mine)
+    connection, _ = _import_temporal()
+    return await _open_temporal(msgspec.json.decode(places.server.read_bytes(), type=connection.TemporalServer), places)
+
+
+async def _open_temporal(server: "TemporalServer", places: RunFolder) -> FleetEngine:
+    connection, engine = _import_temporal()
     logging.getLogger("temporalio").setLevel(logging.ERROR)  # warnings would break the board
     client = await connection.connect(server, os.environ)
-    if submits:
-        make_private_folder(places.server.parent)
-        write_atomically(places.server, msgspec.json.encode(server))
     return engine.TemporalEngine(client, server, places.name)
 
 
@@ -72,9 +82,8 @@ def _read_flags(args: argparse.Namespace) -> "TemporalServer | None":
     if args.temporal:
         return _import_temporal()[0].TemporalServer(args.temporal, **given)
     if given:
-        raise UsageError(
-            f"--temporal-{next(iter(given)).replace('_', '-')} needs --temporal.", "Add --temporal HOST:PORT."
-        )
+        flag = f"--temporal-{next(iter(given)).replace('_', '-')}"
+        raise UsageError(f"{flag} needs --temporal.", "Add --temporal HOST:PORT.")
     return None
 
 
@@ -87,6 +96,19 @@ def _import_temporal() -> "tuple[ModuleType, ModuleType]":
             "Install them: uv tool install 'odin-code[fleet]'",
         ) from None
     return temporal_connection, temporal
+
+
+def refuse_without_sandbox(folder: Path) -> None:
+    make_private_folder(folder)
+    sandbox = LazySandbox(load(str(folder), os.environ), make_environment(cwd=str(folder)))
+    try:
+        if sandbox.find_level() == "none":
+            raise UsageError(
+                f"Tasks run unattended, and no sandbox works here: {sandbox.explain_level()}",
+                "`odin doctor` helps. Where the machine itself is the sandbox, --unsandboxed runs tasks without one.",
+            )
+    finally:
+        sandbox.close()
 
 
 # --- workers ---

@@ -6,24 +6,29 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from odin.app.roles import load_agents
 from odin.commands.command_line import get_stdout, write_json, write_message, write_output
-from odin.commands.fleet_checks import find_unknown, refuse_without_sandbox
-from odin.commands.fleet_engine import find_places, open_engine
-from odin.config import get_home_dir, get_state_dir
-from odin.core.errors import OdinError, UsageError
+from odin.commands.fleet_engine import open_engine, refuse_without_sandbox, remember_server
+from odin.config import Config, get_home_dir, get_state_dir, load
+from odin.config.auth import read_auth_file
+from odin.config.paths import make_environment
+from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.format import pluralize
 from odin.fleet.board import LineBoard, RunBoard, list_facts
 from odin.fleet.engine import FleetEngine, FleetRun, TaskState, TaskStatus
 from odin.fleet.predictions import write_predictions
 from odin.fleet.report import make_report
 from odin.fleet.result_store import open_store
-from odin.fleet.run_folder import RunFolder, list_runs
+from odin.fleet.run_folder import RunFolder, find_run
 from odin.fleet.summary import FleetSummary, summarize
-from odin.fleet.task import FleetTask, find_missing, read_tasks
+from odin.fleet.task import FleetTask, find_missing, is_local, read_tasks
 from odin.fleet.worker import Worker
+from odin.models.catalog import add_stored_keys, resolve_endpoint
+from odin.models.connector import ModelConnector
 from odin.policy.modes import parse_mode
 from odin.ui.exit import EXIT_INTERRUPTED, EXIT_UNVERIFIED
 from odin.ui.terminal import is_dumb
@@ -40,7 +45,7 @@ def run_tasks(args: argparse.Namespace) -> int:
     ):
         if number < least:
             raise UsageError(f"{flag} must be at least {least}.", "See `odin fleet --help`.")
-    places, tasks = (find_places(args), ()) if args.goes_on else _read_order(args)
+    places, tasks = (find_run(args.names[0], os.environ), ()) if args.goes_on else _read_order(args)
     with places.hold():
         return asyncio.run(_coordinate(args, places, tasks))
 
@@ -50,32 +55,62 @@ def _read_order(args: argparse.Namespace) -> tuple[RunFolder, tuple[FleetTask, .
         raise UsageError("--model and --pool exclude each other.", "Give one of them.")
     if args.mode:
         parse_mode(args.mode)
-    if args.temporal and not args.store:
-        raise UsageError(
-            "Workers elsewhere cannot write to the folder of the run.", "Give a --store that all of them reach."
-        )
     defaults = {name: value for name in ("model", "pool", "mode") if (value := getattr(args, name))}
     tasks = read_tasks(Path(args.names[0]), get_home_dir(os.environ), args.repositories, defaults)
     places = RunFolder(args.name or time.strftime("%Y%m%d-%H%M%S"), os.environ)
-    if places.name in list_runs(os.environ):
+    if places.table.exists() or places.server.exists():
         hint = f"Choose another --name, or go on with it: odin fleet run --continue {places.name}"
         raise UsageError(f"There is a run {places.name} already.", hint)
-    # The workers of a server have their own repositories, models and settings.
-    faults = [] if args.temporal else [*find_missing(tasks), *find_unknown(tasks)]
+    if args.temporal and args.workers:
+        raise UsageError("--workers is for runs on this machine.", "Start `odin fleet worker` here as well.")
+    if args.temporal and not args.store:
+        raise UsageError("--temporal needs a store that all workers reach.", "Add --store URL, as s3://bucket/folder.")
+    # What workers elsewhere have is for them to say.
+    faults = [] if args.temporal else [*find_missing(tasks), *_find_unknown(tasks)]
     if faults:
         more = f"\n… and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
         listed = "\n".join(faults[:_MAX_FAULTS])
         raise UsageError(f"Nothing was started:\n{listed}{more}")
+    remember_server(args, places, is_new=True)
     return places, tasks
+
+
+def _find_unknown(tasks: Sequence[FleetTask]) -> Iterator[str]:
+    """Yield a sentence for each model, pool and role that a task names and nobody knows, with its first task."""
+    seen: set[tuple[str, ...]] = set()
+    configs: dict[str, Config] = {}
+    for task in tasks:
+        if task.trust and task.repository and not is_local(task.repository):
+            continue  # its settings are not here yet
+        # The settings of a project count only if its task is trusted.
+        folder = task.repository if task.trust and Path(task.repository).is_dir() else "/"
+        names = (folder, task.model, task.pool, task.role)
+        if names in seen or not any(names[1:]):
+            continue
+        seen.add(names)
+        try:
+            config = configs.get(folder) or load(folder, os.environ, trust=task.trust)
+            configs[folder] = config
+            connector = ModelConnector(config, os.environ, eager=False)
+            if task.pool:
+                connector.pools.list_usable(task.pool)
+            if task.model:
+                connector.check_ref(task.model)
+                provider = connector.normalize(task.model).partition("/")[0]
+                keyed = add_stored_keys(config.providers, read_auth_file(os.environ))
+                with suppress(ConfigError):  # it needs no address: a package or Odin itself provides it
+                    resolve_endpoint(provider, keyed, os.environ)
+            if task.role:
+                load_agents(config, make_environment(cwd=folder)).find_role(task.role)
+        except OdinError as error:
+            yield f"{task.id}: {error.describe()}"
 
 
 # --- while it runs ---
 
 
 async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequence[FleetTask]) -> int:
-    engine = await open_engine(args, places, submits=bool(tasks))
-    is_elsewhere = places.server.exists()
-    workers = args.workers or (0 if is_elsewhere else os.cpu_count() or 2)
+    engine = await open_engine(places, is_mine=True)
     try:
         if tasks:
             run = FleetRun(
@@ -87,29 +122,29 @@ async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequen
                 args.unsandboxed,
                 args.keep,
             )
+        else:
+            run = await engine.read_run()
+        if tasks:
             try:
-                open_store(run.store).check()
-                if workers and not run.unsandboxed:
+                await asyncio.to_thread(open_store(run.store).check)
+                if not args.temporal and not run.unsandboxed:
                     refuse_without_sandbox(places.path)
                 await engine.submit(run, tasks)
             except OdinError:
                 places.remove()
                 raise
-        else:
-            run = await engine.read_run()
-            if workers and not run.unsandboxed:
-                refuse_without_sandbox(places.path)
+        workers = 0 if places.server.exists() else args.workers or os.cpu_count() or 2
         board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=workers > 0)
         code = await _work(places, engine, board, workers)
         states = await engine.list_tasks()
-        predictions = await write_predictions(open_store(run.store), states)
-        summary = summarize(states, time.time())
+        store, summary = open_store(run.store), summarize(states, time.time())
+        predictions = await write_predictions(store, states)
         if args.json:
             write_json(make_report(run, states, time.time()))
         else:
             _write_end(places, summary)
             if predictions:
-                write_output(f"Predictions: {open_store(run.store).locate(predictions[0])}\n")
+                write_output(f"Predictions: {store.locate(predictions[0])}\n")
         return code or find_exit_code(summary)
     finally:
         await engine.close()
@@ -176,7 +211,7 @@ def _write_end(places: RunFolder, summary: FleetSummary) -> None:
     write_output("".join(f"{line}\n" for line in list_facts(summary)))
     left = summary.total - summary.done
     if left and places.server.exists():
-        write_message(f"{pluralize(left, 'task')} left for other workers. `odin fleet watch {places.name}` shows them.")
+        write_message(f"{pluralize(left, 'task')} left for the workers. `odin fleet watch {places.name}` shows them.")
     elif left:
         resume = f"odin fleet resume {places.name} && " if summary.paused else ""
         write_message(f"{pluralize(left, 'task')} left. Go on with: {resume}odin fleet run --continue {places.name}")
@@ -192,14 +227,14 @@ def find_exit_code(summary: FleetSummary) -> int:
     return 0 if summary.passed == summary.total else EXIT_NOT_RUN
 
 
-def watch_run(args: argparse.Namespace, places: RunFolder) -> int:
-    return asyncio.run(_watch(args, places))
+def watch_run(places: RunFolder, *, is_plain: bool) -> int:
+    return asyncio.run(_watch(places, is_plain=is_plain))
 
 
-async def _watch(args: argparse.Namespace, places: RunFolder) -> int:
-    engine = await open_engine(args, places)
+async def _watch(places: RunFolder, *, is_plain: bool) -> int:
+    engine = await open_engine(places)
     try:
-        board = _make_board(await engine.read_run(), engine, is_plain=args.plain or args.json, is_mine=False)
+        board = _make_board(await engine.read_run(), engine, is_plain=is_plain, is_mine=False)
         left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: left.done() or left.set_result(None))
         with board:
