@@ -36,6 +36,7 @@ STARTERS = {
     "sandbox/supervisor.py",
     "sandbox/init.py",
     "sandbox/terminal.py",
+    "fleet/worker.py",
 }
 """The only modules that start processes."""
 

@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from odin.commands.command_line import Parser, make_formatter, write_json, write_output, write_table
-from odin.core.errors import UsageError
+from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output, write_table
+from odin.commands.fleet_engine import add_temporal_flags, open_engine, remember_server, run_worker
+from odin.core.errors import OdinError, UsageError
 from odin.core.format import clip_line, format_age, format_seconds, format_usd, pluralize
 from odin.core.text import suggest_similar
 from odin.fleet.board import describe_reason, list_facts
 from odin.fleet.engine import FleetEngine, FleetRun, Signal, TaskState, name_session
 from odin.fleet.result_store import open_store
 from odin.fleet.run_folder import RunFolder, find_run, list_runs
-from odin.fleet.run_table import RunTable
 from odin.fleet.summary import FleetSummary, get_seconds, get_status, get_tokens, get_usd, summarize
 from odin.ui.terminal import escape_control, escape_hidden
 
@@ -40,6 +40,7 @@ commands:
   odin fleet report RUN                  print a report: --format markdown, html, json or junit
   odin fleet compare RUN RUN             compare two runs on the tasks that both have
   odin fleet remove RUN                  remove a run, its checkouts and the results in its folder
+  odin fleet worker                      perform the tasks of all runs on a Temporal server
 
 Exit codes of run and watch: 0 all tasks passed, 3 some failed, 75 some did not run or are paused, 130 interrupted.
 """
@@ -58,6 +59,8 @@ _SIGNALLED = {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "re
 
 
 def run_fleet(argv: list[str]) -> int:
+    if argv[:1] == ["worker"]:
+        return run_worker(argv[1:])
     parser = Parser(
         prog="odin fleet",
         description="Run many tasks, each in a checkout and a session of its own, and see what became of them.",
@@ -76,7 +79,7 @@ def run_fleet(argv: list[str]) -> int:
         "compare": _compare,
         "remove": _remove,
     }
-    parser.add_argument("what", choices=[*commands], metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("what", choices=[*commands, "worker"], metavar="COMMAND", help="one of the commands below")
     parser.add_argument("names", nargs="*", metavar="NAME", help="its TASKS, RUN or TASK")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plain", action="store_true", help="run, watch: one line for each task instead of a board")
@@ -90,6 +93,7 @@ def run_fleet(argv: list[str]) -> int:
         add("--model", default="", help="model of tasks that name none"),
         add("--pool", default="", metavar="NAME", help="model pool of tasks that name neither"),
         add("--mode", default="", help="mode of tasks that name none (default: edit)"),
+        add("--repositories", default="", metavar="DIR", help="where the repositories of SWE-bench lines are"),
         add("--unsandboxed", action="store_true", help="run although no sandbox works here"),
         add("--keep", action="store_true", help="keep the checkouts of tasks that passed"),
         add("--continue", action="store_true", dest="goes_on", help="go on with the run of this name"),
@@ -104,12 +108,15 @@ def run_fleet(argv: list[str]) -> int:
         ),
         add("--output", default="", metavar="FILE", help="write the report to a file"),
     )
+    add_temporal_flags(parser)
     args = parser.parse_intermixed_args(argv)
     for name, flags in (("run", of_run), ("report", of_report)):
         for flag in flags:
             if args.what != name and getattr(args, flag.dest) != flag.default:
                 raise UsageError(f"{flag.option_strings[0]} is for `odin fleet {name}`.", "Leave it out.")
     _check_names(args.what, args.names)
+    if args.what != "run" and args.names:
+        remember_server(args, RunFolder(args.names[0], os.environ))
     return commands[args.what](args)
 
 
@@ -122,15 +129,11 @@ def _check_names(what: str, names: Sequence[str]) -> None:
         raise UsageError(f"`odin fleet {what}` {problem}.", f"Usage: {usage}{more}")
 
 
-def open_engine(places: RunFolder) -> FleetEngine:
-    return RunTable(places.table)
-
-
 def _ask(places: RunFolder, ask: Callable[[FleetEngine], Awaitable[Result]]) -> Result:
     """Return what `ask` returns for the engine of a run."""
 
     async def run() -> Result:
-        engine = open_engine(places)
+        engine = await open_engine(places)
         try:
             return await ask(engine)
         finally:
@@ -176,7 +179,11 @@ def _list(args: argparse.Namespace) -> int:
     runs: list[ListedRun] = []
     for name in list_runs(os.environ):
         places = RunFolder(name, os.environ)
-        run, states = _ask(places, _read_all)
+        try:
+            run, states = _ask(places, _read_all)
+        except OdinError as error:  # its server does not answer
+            write_message(f"{name}: {error.describe()}")
+            continue
         runs.append(ListedRun(name, run.created, places.find_runner(), run.store, summarize(states, time.time())))
     runs.sort(key=lambda run: -run.created)
     if args.json:
@@ -189,7 +196,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _make_row(run: ListedRun) -> tuple[str, ...]:
     summary = run.summary
-    state = "running" if run.process else "done" if summary.done == summary.total else "stopped"
+    state = "running" if run.process or summary.running else "done" if summary.done == summary.total else "stopped"
     return (
         run.name,
         format_age(time.time() - run.created),
@@ -210,7 +217,10 @@ def _show_status(args: argparse.Namespace) -> int:
     runner = places.find_runner()
     left = summary.total - summary.done
     go_on = f"{pluralize(left, 'task')} left; `odin fleet run --continue {places.name}` goes on."
-    lines = [f"Process {runner} runs it." if runner else "Nothing runs it." + (f" {go_on}" if left else "")]
+    if places.server.exists():
+        lines = ["It is on a Temporal server, for the workers there."]
+    else:
+        lines = [f"Process {runner} runs it." if runner else "Nothing runs it." + (f" {go_on}" if left else "")]
     lines += list_facts(summary)
     for state in states:
         if state.result is not None and state.result.outcome != "passed":
@@ -242,14 +252,16 @@ def _signal(args: argparse.Namespace) -> int:
     if args.json:
         return write_json({"tasks": count})
     text = f"{pluralize(count, 'task')} {_SIGNALLED[args.what]}."
-    if count and args.what in ("resume", "retry") and not places.find_runner():
+    if count and args.what in ("resume", "retry") and not places.server.exists() and not places.find_runner():
         text += f" `odin fleet run --continue {places.name}` runs them."
     return write_output(f"{text}\n")
 
 
 def _remove(args: argparse.Namespace) -> int:
     places = find_run(args.names[0], os.environ)
-    run = _ask(places, lambda engine: engine.read_run())
+    run, states = _ask(places, _read_all)
+    if places.server.exists() and not summarize(states, time.time()).is_over:
+        raise UsageError(f"{places.name} goes on at its server.", f"Stop it first: odin fleet cancel {places.name}")
     with places.hold():
         places.remove()
     kept = "" if run.store == places.store else f" Its results stay in {run.store}."

@@ -7,24 +7,23 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from odin.app.roles import load_agents
-from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import get_stdout, write_json, write_message, write_output
+from odin.commands.fleet_engine import open_engine, refuse_without_sandbox, remember_server
 from odin.config import Config, get_home_dir, get_state_dir, load
 from odin.config.auth import read_auth_file
 from odin.config.paths import make_environment
 from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.format import pluralize
-from odin.core.private_folders import make_private_folder
 from odin.fleet.board import LineBoard, RunBoard, list_facts
 from odin.fleet.engine import FleetEngine, FleetRun, TaskState, TaskStatus
+from odin.fleet.predictions import write_predictions
 from odin.fleet.report import make_report
 from odin.fleet.result_store import open_store
 from odin.fleet.run_folder import RunFolder, find_run
-from odin.fleet.run_table import RunTable
 from odin.fleet.summary import FleetSummary, summarize
 from odin.fleet.task import FleetTask, find_missing, is_local, read_tasks
 from odin.fleet.worker import Worker
@@ -47,8 +46,7 @@ def run_tasks(args: argparse.Namespace) -> int:
         if number < least:
             raise UsageError(f"{flag} must be at least {least}.", "See `odin fleet --help`.")
     places, tasks = (find_run(args.names[0], os.environ), ()) if args.goes_on else _read_order(args)
-    with ExitStack() as stack:
-        stack.enter_context(places.hold())
+    with places.hold():
         return asyncio.run(_coordinate(args, places, tasks))
 
 
@@ -58,16 +56,22 @@ def _read_order(args: argparse.Namespace) -> tuple[RunFolder, tuple[FleetTask, .
     if args.mode:
         parse_mode(args.mode)
     defaults = {name: value for name in ("model", "pool", "mode") if (value := getattr(args, name))}
-    tasks = read_tasks(Path(args.names[0]), get_home_dir(os.environ), defaults=defaults)
+    tasks = read_tasks(Path(args.names[0]), get_home_dir(os.environ), args.repositories, defaults)
     places = RunFolder(args.name or time.strftime("%Y%m%d-%H%M%S"), os.environ)
-    if places.table.exists():
+    if places.table.exists() or places.server.exists():
         hint = f"Choose another --name, or go on with it: odin fleet run --continue {places.name}"
         raise UsageError(f"There is a run {places.name} already.", hint)
-    faults = [*find_missing(tasks), *_find_unknown(tasks)]
+    if args.temporal and args.workers:
+        raise UsageError("--workers is for runs on this machine.", "Start `odin fleet worker` here as well.")
+    if args.temporal and not args.store:
+        raise UsageError("--temporal needs a store that all workers reach.", "Add --store URL, as s3://bucket/folder.")
+    # What workers elsewhere have is for them to say.
+    faults = [] if args.temporal else [*find_missing(tasks), *_find_unknown(tasks)]
     if faults:
         more = f"\n… and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
         listed = "\n".join(faults[:_MAX_FAULTS])
         raise UsageError(f"Nothing was started:\n{listed}{more}")
+    remember_server(args, places, is_new=True)
     return places, tasks
 
 
@@ -102,29 +106,11 @@ def _find_unknown(tasks: Sequence[FleetTask]) -> Iterator[str]:
             yield f"{task.id}: {error.describe()}"
 
 
-def _check_places(run: FleetRun, places: RunFolder) -> None:
-    """Raise OdinError if results cannot be stored or, unless that was asked for, no sandbox works."""
-    open_store(run.store).check()
-    if run.unsandboxed:
-        return
-    make_private_folder(places.path)
-    environment = make_environment(cwd=str(places.path))
-    sandbox = LazySandbox(load(str(places.path), os.environ), environment)
-    try:
-        if sandbox.find_level() == "none":
-            raise UsageError(
-                f"Tasks run unattended, and no sandbox works here: {sandbox.explain_level()}",
-                "`odin doctor` helps. Where the machine itself is the sandbox, --unsandboxed runs tasks without one.",
-            )
-    finally:
-        sandbox.close()
-
-
 # --- while it runs ---
 
 
 async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequence[FleetTask]) -> int:
-    engine = RunTable(places.table, is_alive=lambda _: False)  # whoever ran it before has lost the lock
+    engine = await open_engine(places, is_mine=True)
     try:
         if tasks:
             run = FleetRun(
@@ -140,20 +126,26 @@ async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequen
             run = await engine.read_run()
         if tasks:
             try:
-                _check_places(run, places)
+                await asyncio.to_thread(open_store(run.store).check)
+                if not args.temporal and not run.unsandboxed:
+                    refuse_without_sandbox(places.path)
                 await engine.submit(run, tasks)
             except OdinError:
                 places.remove()
                 raise
-        board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=True)
-        workers = args.workers or os.cpu_count() or 2
+        workers = 0 if places.server.exists() else args.workers or os.cpu_count() or 2
+        board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=workers > 0)
         code = await _work(places, engine, board, workers)
         states = await engine.list_tasks()
+        store, summary = open_store(run.store), summarize(states, time.time())
+        predictions = await write_predictions(store, states)
         if args.json:
             write_json(make_report(run, states, time.time()))
         else:
-            _write_end(places, summarize(states, time.time()))
-        return code or find_exit_code(summarize(states, time.time()))
+            _write_end(places, summary)
+            if predictions:
+                write_output(f"Predictions: {store.locate(predictions[0])}\n")
+        return code or find_exit_code(summary)
     finally:
         await engine.close()
 
@@ -167,9 +159,9 @@ async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers
     working: asyncio.Future[None] = loop.create_future()
 
     def stop(code: int) -> None:
-        board.say(
-            "Stopping at once." if stopped.done() else "Stopping: what runs is given back. Ctrl-C again: at once."
-        )
+        if workers:
+            first = "Stopping: what runs is given back. Ctrl-C again: at once."
+            board.say("Stopping at once." if stopped.done() else first)
         if not stopped.done():
             stopped.set_result(code)
         working.cancel()
@@ -179,9 +171,11 @@ async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers
         loop.add_signal_handler(number, stop, code)
     try:
         with board:
-            while not stopped.done():
+            while not stopped.done() and not board.is_left:
                 working = asyncio.create_task(engine.work(worker.perform, workers, name))
                 while not working.done():
+                    if board.is_left:
+                        working.cancel()
                     board.update(await engine.list_tasks())
                     await board.wait(working)
                 if not working.cancelled():
@@ -216,7 +210,9 @@ def _make_board(run: FleetRun, engine: FleetEngine, *, is_plain: bool, is_mine: 
 def _write_end(places: RunFolder, summary: FleetSummary) -> None:
     write_output("".join(f"{line}\n" for line in list_facts(summary)))
     left = summary.total - summary.done
-    if left:
+    if left and places.server.exists():
+        write_message(f"{pluralize(left, 'task')} left for the workers. `odin fleet watch {places.name}` shows them.")
+    elif left:
         resume = f"odin fleet resume {places.name} && " if summary.paused else ""
         write_message(f"{pluralize(left, 'task')} left. Go on with: {resume}odin fleet run --continue {places.name}")
     elif summary.passed < summary.total:
@@ -232,28 +228,26 @@ def find_exit_code(summary: FleetSummary) -> int:
 
 
 def watch_run(places: RunFolder, *, is_plain: bool) -> int:
-    async def watch() -> int:
-        engine = RunTable(places.table)
-        try:
-            board = _make_board(await engine.read_run(), engine, is_plain=is_plain, is_mine=False)
-            leave = asyncio.Event()
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, leave.set)
-            leaving = asyncio.create_task(leave.wait())
-            with board:
-                states: Sequence[TaskState] = ()
-                while not leaving.done() and not board.is_left:
-                    states = await engine.list_tasks()
-                    board.update(states)
-                    if summarize(states, time.time()).is_over or not await asyncio.to_thread(places.find_runner):
-                        break
-                    await board.wait(leaving)
-            leaving.cancel()
-            summary = summarize(await engine.list_tasks(), time.time())
-            if leave.is_set() or board.is_left:
-                return 0
-            _write_end(places, summary)
-            return find_exit_code(summary)
-        finally:
-            await engine.close()
+    return asyncio.run(_watch(places, is_plain=is_plain))
 
-    return asyncio.run(watch())
+
+async def _watch(places: RunFolder, *, is_plain: bool) -> int:
+    engine = await open_engine(places)
+    try:
+        board = _make_board(await engine.read_run(), engine, is_plain=is_plain, is_mine=False)
+        left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: left.done() or left.set_result(None))
+        with board:
+            while not left.done() and not board.is_left:
+                board.update(states := await engine.list_tasks())
+                goes_on = places.server.exists() or await asyncio.to_thread(places.find_runner)
+                if summarize(states, time.time()).is_over or not goes_on:
+                    break
+                await board.wait(left)
+        if left.done() or board.is_left:
+            return 0
+        summary = summarize(await engine.list_tasks(), time.time())
+        _write_end(places, summary)
+        return find_exit_code(summary)
+    finally:
+        await engine.close()

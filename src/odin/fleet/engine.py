@@ -18,6 +18,8 @@ Outcome = Literal["passed", "failed", "cancelled", "not_run"]
 """`failed`: the agent worked, and its work is not what was asked for. `not_run`: it never came to work, as when the
 repository is missing; that says nothing about the agent."""
 
+OVER_BUDGET = "The budget of the run is used up."
+
 Signal = Literal["cancel", "pause", "resume", "retry"]
 
 

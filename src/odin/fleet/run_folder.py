@@ -13,6 +13,7 @@ from odin.core.text import suggest_similar
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 _SUFFIX = ".sqlite"
+_SERVER_SUFFIX = ".temporal"
 
 
 class RunFolder:
@@ -27,6 +28,8 @@ class RunFolder:
         base = Path(data) if data.startswith("/") else get_home_dir(env) / ".local" / "share"
         self.name = name
         self.table = _get_tables(env) / f"{name}{_SUFFIX}"
+        self.server = self.table.with_suffix(_SERVER_SUFFIX)
+        """Says on which Temporal server a run is that has no table."""
         self.path = base / "odin" / "fleet" / name
         self.store = str(self.path / "results")
         """The store of a run that names none."""
@@ -54,6 +57,7 @@ class RunFolder:
 
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self.table}{suffix}").unlink(missing_ok=True)
+        self.server.unlink(missing_ok=True)
         self._lock.unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -64,9 +68,9 @@ def _get_tables(env: Mapping[str, str]) -> Path:
 
 def list_runs(env: Mapping[str, str]) -> list[str]:
     """Return the names of the runs of this machine, the latest first."""
-    tables = [entry for entry in _scan(_get_tables(env)) if entry.name.endswith(_SUFFIX)]
+    tables = [entry for entry in _scan(_get_tables(env)) if entry.name.endswith((_SUFFIX, _SERVER_SUFFIX))]
     tables.sort(key=lambda entry: -entry.stat().st_ctime)
-    return [entry.name.removesuffix(_SUFFIX) for entry in tables]
+    return [entry.name.removesuffix(_SUFFIX).removesuffix(_SERVER_SUFFIX) for entry in tables]
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:

@@ -19,7 +19,17 @@ from msgspec import Struct
 
 from odin.core.errors import ConfigError, StateUnwritable, UsageError
 from odin.core.private_folders import make_private_folder
-from odin.fleet.engine import Attempt, FleetRun, Perform, Progress, Signal, TaskResult, TaskState, WorkerLost
+from odin.fleet.engine import (
+    OVER_BUDGET,
+    Attempt,
+    FleetRun,
+    Perform,
+    Progress,
+    Signal,
+    TaskResult,
+    TaskState,
+    WorkerLost,
+)
 from odin.fleet.task import FleetTask
 
 LEASE_S = 60.0
@@ -41,8 +51,6 @@ CREATE TABLE tasks (
 );
 CREATE INDEX tasks_by_status ON tasks (status, number)
 """
-
-_OVER_BUDGET = "The budget of the run is used up."
 
 T = TypeVar("T")
 
@@ -264,8 +272,8 @@ class RunTable:
             left = _get_left(db, run)
             if left <= 0:
                 for over, which in (
-                    (TaskResult("not_run", "budget", _OVER_BUDGET), "= 0"),
-                    (TaskResult("failed", "budget", _OVER_BUDGET), "> 0"),
+                    (TaskResult("not_run", "budget", OVER_BUDGET), "= 0"),
+                    (TaskResult("failed", "budget", OVER_BUDGET), "> 0"),
                 ):
                     db.execute(
                         "UPDATE tasks SET status = 'done', result = ?, ended = ?"

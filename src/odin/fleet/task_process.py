@@ -11,8 +11,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -68,7 +68,17 @@ ProcessMessage = TaskProgressed | TaskEnded
 STOP = b"stop"
 
 
-def run_task_process(connection: Connection, order: bytes) -> None:
+class ProcessPipe(Protocol):
+    """The pipe to the worker, as `multiprocessing` makes it."""
+
+    def fileno(self) -> int: ...
+
+    def send_bytes(self, buf: bytes) -> None: ...
+
+    def recv_bytes(self) -> bytes: ...
+
+
+def run_task_process(pipe: ProcessPipe, order: bytes) -> None:
     """Run the task of an order. The main function of the process."""
     os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -80,7 +90,7 @@ def run_task_process(connection: Connection, order: bytes) -> None:
     gc.freeze()
 
     async def run() -> None:
-        await TaskRun(given, connection).run()
+        await TaskRun(given, pipe).run()
 
     asyncio.run(run())
 
@@ -88,10 +98,10 @@ def run_task_process(connection: Connection, order: bytes) -> None:
 class TaskRun:
     """One attempt at a task. Make it in the event loop."""
 
-    def __init__(self, order: TaskOrder, connection: Connection) -> None:
+    def __init__(self, order: TaskOrder, pipe: ProcessPipe) -> None:
         self._order = order
         self._task = order.task
-        self._pipe = connection
+        self._pipe = pipe
         self._session = SessionRun(order.task.prompt, order.task.limits.minutes, parse_mode(order.task.mode))
 
     async def run(self) -> None:
