@@ -5,10 +5,9 @@ is the result of each. A heartbeat says how far an attempt is; it is not part of
 """
 
 import asyncio
-import hashlib
+import os
 import threading
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -127,6 +126,8 @@ class TemporalEngine:
     # --- for coordinators ---
 
     async def submit(self, run: FleetRun, tasks: Sequence[FleetTask]) -> None:
+        import hashlib
+
         data = b"".join(msgspec.json.encode(task) + b"\n" for task in tasks)
         name = f".tasks/{hashlib.sha256(data).hexdigest()[:20]}.jsonl"
         await asyncio.to_thread(open_store(run.store).write, name, data)
@@ -186,7 +187,7 @@ class TemporalEngine:
         return await asyncio.gather(*map(make_state, record.rows))
 
     async def signal(self, signal: Signal, tasks: Sequence[str] = ()) -> int:
-        change, key = Change(signal, (*tasks,)), str(uuid.uuid4())  # a repeated request changes nothing twice
+        change, key = Change(signal, (*tasks,)), os.urandom(8).hex()  # a repeated request changes nothing twice
         while True:
             is_open, record = await self._read()
             if missing := [task for task in tasks if task not in {row.id for row in record.rows}]:
