@@ -342,6 +342,12 @@ async def test_the_page_has_the_runs_and_their_actions(home: Path) -> None:
     text = await asyncio.to_thread(board.act, "retry:r")
     assert text == "Retry: 2 tasks of r. Run odin fleet run --continue r."
     assert {state.status for state in await table.list_tasks()} == {"waiting", "paused"}
-    with pytest.raises(UsageError):
-        await asyncio.to_thread(board.act, "remove:r")
+    RunFolder("far", os.environ).server.touch()
+    assert {row.cells[1].text for row in (await asyncio.to_thread(board.read)).sections[0].rows} == {
+        "stopped",
+        "on a Temporal server",
+    }
+    for action in "remove:r", "retry:far":
+        with pytest.raises(UsageError):
+            await asyncio.to_thread(board.act, action)
     await table.close()

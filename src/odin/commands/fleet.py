@@ -82,7 +82,7 @@ def run_fleet(argv: list[str]) -> int:
     parser.add_argument("what", choices=[*commands, "worker"], metavar="COMMAND", help="one of the commands below")
     parser.add_argument("names", nargs="*", metavar="NAME", help="its TASKS, RUN or TASK")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--plain", action="store_true", help="run, watch: one line for each task instead of a board")
+    parser.add_argument("--plain", action="store_true", help="lines instead of a board; attach: plain mode")
     add = parser.add_argument_group("run").add_argument
     of_run = (
         add("--name", default="", metavar="NAME", help="name of the run (default: the time)"),
