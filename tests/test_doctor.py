@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,24 @@ def test_setups_of_other_agents_are_named_until_odin_has_settings(run_odin: Run,
     (home / ".config/odin").mkdir(parents=True)
     (home / ".config/odin/odinconfig.json").write_text("{}")
     assert "odin migrate" not in run_odin("doctor").stdout
+
+
+def test_channels_that_lack_a_package(workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    channels = {"chat": {"type": "matrix"}, "slack": {"token": "$SLACK"}, "off": {"type": "slack", "enabled": False}}
+    settings = home / ".config/odin/odinconfig.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(json.dumps({"gateway": {"channels": channels}}))
+    for has_packages in (True, False):
+        found = [
+            (one.text, one.health) for one in examine(str(workspace), os.environ).findings if one.topic == "channel"
+        ]
+        assert found == (
+            []
+            if has_packages
+            else [
+                ("chat: Encrypted rooms need a package: pip install 'odin-code[matrix]'", "note"),
+                ("slack: Slack needs a package: pip install 'odin-code[slack]'", "broken"),
+            ]
+        )
+        monkeypatch.setitem(sys.modules, "vodozemac", None)
+        monkeypatch.setitem(sys.modules, "websockets", None)

@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gateway": {
         "core", "config", "app", "engine", "host", "providers.address", "providers.http", "remote.local",
         "remote.protocol", "sandbox.process", "sandbox.runner", "server.access", "server.guard", "server.http",
-        "server.local", "server.pairing_codes", "ui",
+        "server.local", "server.pairing_codes", "tools.files", "ui",
     },
     "fleet": {
         "core", "config", "app", "host", "policy.modes", "remote.protocol", "sandbox.runner", "server.local",

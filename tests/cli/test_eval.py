@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from odin.commands.eval import EvalTask, load_tasks
 from odin.config.paths import make_environment
+from odin.fleet.eval_suite import EvalTask, load_eval_tasks
 from odin.sandbox.runner import ProcessRunner
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import RunHere
 
-TASKS = load_tasks()
+TASKS = load_eval_tasks()
 
 
 @pytest.fixture

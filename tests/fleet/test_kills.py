@@ -42,6 +42,7 @@ async def start(env: dict[str, str], home: Path, *words: str) -> asyncio.subproc
         )
 
 
+@pytest.mark.slow
 @soak
 @pytest.mark.parametrize("seed", list_seeds(1, 3))
 async def test_every_task_ends_once(seed: int, home: Path) -> None:

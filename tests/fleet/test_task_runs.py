@@ -146,9 +146,10 @@ async def test_pause_resume_and_cancel(home: Path) -> None:
         assert (await run.table.list_tasks())[1].retries == 1
 
 
+@pytest.mark.slow
 async def test_limits_end_a_task(home: Path) -> None:
     tasks = (
-        msgspec.structs.replace(make_task("time", "sleep 60"), limits=TaskLimits(minutes=0.02)),
+        msgspec.structs.replace(make_task("time", "sleep 60"), limits=TaskLimits(minutes=0.1)),
         msgspec.structs.replace(make_task("calls", "true"), limits=TaskLimits(calls=1)),
         msgspec.structs.replace(make_task("cost", "true"), limits=TaskLimits(usd=0.000001)),
     )
@@ -207,6 +208,7 @@ async def test_the_projects_hooks_and_settings_need_trust(home: Path) -> None:
 BOMB = """python3 -c 'import os, time; [os.fork() for _ in range(11)]; time.sleep(60)'"""
 
 
+@pytest.mark.slow
 async def test_a_poisoned_task_affects_only_itself(home: Path) -> None:
     """The others pass; each poisoned one ends, and nothing of it is left."""
     links = make_repository(home / "links", {"a.txt": "x", ".gitattributes": "* filter=evil diff=evil\n"})

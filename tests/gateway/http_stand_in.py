@@ -100,7 +100,7 @@ class HttpStandIn:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         query = {name: values[-1] for name, values in parse_qs(scope["query_string"].decode()).items()}
         is_json = headers.get("content-type", "").startswith("application/json")
-        content: dict[str, Any] = msgspec.json.decode(body) if is_json else {}
+        content: dict[str, Any] = msgspec.json.decode(body) if is_json and body else {}
         target = b"?".join(filter(None, (scope["raw_path"], scope["query_string"]))).decode()
         seen = Seen(scope["method"], scope["path"], query, headers, body, content, target)
         self.seen.append(seen)

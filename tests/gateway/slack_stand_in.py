@@ -21,6 +21,8 @@ _METHODS: dict[str, tuple[str, set[str], set[str]]] = {
     "apps.connections.open": (APP_TOKEN, set(), set()),
     "users.info": (TOKEN, {"user"}, {"user"}),
     "chat.postMessage": (TOKEN, {"channel", "text"}, {"channel", "text", "blocks", "thread_ts", "unfurl_links"}),
+    "files.getUploadURLExternal": (TOKEN, {"filename", "length"}, {"filename", "length"}),
+    "files.completeUploadExternal": (TOKEN, {"files"}, {"files", "channel_id", "thread_ts"}),
     "chat.update": (TOKEN, {"channel", "ts", "text"}, {"channel", "ts", "text", "blocks"}),
 }
 """The token of each method, its required and its known parameters."""
@@ -37,6 +39,9 @@ class SlackStandIn(HttpStandIn):
         super().__init__()
         self.channels: dict[str, dict[str, dict[str, Any]]] = {}
         self.files: dict[str, bytes] = {}
+        self.uploads: dict[str, dict[str, Any]] = {}
+        """The files of the app, by their ids."""
+
         self.sockets: list[ServerConnection] = []
         self.acks: list[str] = []
         self.on_ack: Callable[[str], object] = lambda envelope: None
@@ -151,6 +156,10 @@ class SlackStandIn(HttpStandIn):
             if token != TOKEN or content is None:
                 return Reply(302, b"", {"location": "https://slack.com/signin"})
             return Reply(200, content)
+        if seen.path.startswith("/upload/"):
+            file = self.uploads[seen.path.removeprefix("/upload/")]
+            file["content"] = seen.body
+            return Reply(200 if len(seen.body) == file["length"] else 400, b"OK")
         method = seen.path.removeprefix("/api/")
         if method not in _METHODS:
             _refuse("unknown_method")
@@ -190,6 +199,22 @@ class SlackStandIn(HttpStandIn):
             _refuse("message_not_found")
         self.channels[channel][ts].update(message)
         return {"channel": channel, "ts": ts, "text": text}
+
+    def _files_getUploadURLExternal(self, filename: str, length: str) -> dict[str, Any]:  # noqa: N802
+        name = f"F{next(self._ids)}"
+        self.uploads[name] = {"name": filename, "length": int(length)}
+        return {"upload_url": f"{self.url}/upload/{name}", "file_id": name}
+
+    def _files_completeUploadExternal(self, files: str, channel_id: str, thread_ts: str = "") -> dict[str, Any]:  # noqa: N802
+        if channel_id not in self.channels:
+            _refuse("channel_not_found")
+        given: list[dict[str, str]] = msgspec.json.decode(files)
+        for file in given:
+            upload = self.uploads[file["id"]]
+            shown = f"[{upload['name']}: {upload['content'].decode()}]"
+            message = {"text": "", "blocks": [{"type": "file", "text": shown}], "thread_ts": thread_ts}
+            self.channels[channel_id][f"1800000002.{next(self._ids):06}"] = message
+        return {"files": given}
 
     def _check(self, channel: str, text: str, blocks: str) -> dict[str, Any]:
         if channel not in self.channels:

@@ -58,7 +58,8 @@ class Homeserver:
         headers = {"Content-Type": kind, **({"Authorization": f"Bearer {token}"} if token else {})}
         request = urllib.request.Request(f"{self.url}/_matrix/{path}", content, headers, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
-            return msgspec.json.decode(answer.read())
+            content = answer.read()
+            return msgspec.json.decode(content) if "json" in answer.headers["content-type"] else content
 
     async def add_person(self, name: str) -> "Person":
         """Return a new user; each test has its own."""

@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 from collections.abc import Sequence
+from email.parser import BytesParser
+from email.policy import HTTP
 from html import unescape
 from html.parser import HTMLParser
 from typing import Any, NoReturn
@@ -41,6 +43,8 @@ _METHODS: dict[str, tuple[dict[str, type | tuple[type, ...]], tuple[str, ...]]] 
     "sendChatAction": ({"chat_id": (int, str), "message_thread_id": int, "action": str}, ("chat_id", "action")),
     "answerCallbackQuery": ({"callback_query_id": str, "text": str}, ("callback_query_id",)),
     "getFile": ({"file_id": str}, ("file_id",)),
+    "sendPhoto": ({"chat_id": str, "message_thread_id": str, "photo": tuple}, ("chat_id", "photo")),
+    "sendDocument": ({"chat_id": str, "message_thread_id": str, "document": tuple}, ("chat_id", "document")),
 }
 """The parameters of each method, and which are required."""
 
@@ -93,6 +97,21 @@ def deny(code: int, description: str, **parameters: int) -> Reply:
     """Return an error as a fault."""
     content: dict[str, Any] = {"ok": False, "error_code": code, "description": description}
     return Reply(code, content | ({"parameters": parameters} if parameters else {}))
+
+
+def _parse_form(seen: Seen) -> dict[str, Any]:
+    """Return the fields of a form as texts, and files as their name, type and content."""
+    head = f"Content-Type: {seen.headers['content-type']}\r\n\r\n".encode()
+    form = BytesParser(policy=HTTP).parsebytes(head + seen.body)
+    if form.defects or not form.is_multipart():
+        _refuse(400, "Bad Request: the form cannot be read")
+    fields: dict[str, Any] = {}
+    for part in form.iter_parts():
+        name, content = part.get_param("name", header="content-disposition"), part.get_payload(decode=True)
+        assert isinstance(name, str) and isinstance(content, bytes)
+        file = part.get_filename()
+        fields[name] = content.decode() if file is None else (file, part.get_content_type(), content)
+    return fields
 
 
 class TelegramStandIn(HttpStandIn):
@@ -180,12 +199,13 @@ class TelegramStandIn(HttpStandIn):
         if method not in _METHODS or seen.method != "POST":
             _refuse(404, "Not Found: method not found")
         known, required = _METHODS[method]
-        for name, value in seen.json.items():
+        given = _parse_form(seen) if seen.headers.get("content-type", "").startswith("multipart/") else seen.json
+        for name, value in given.items():
             if name not in known or not isinstance(value, known[name]):
                 _refuse(400, f"Bad Request: unexpected parameter {name}={value!r}")
-        if missing := [name for name in required if name not in seen.json]:
+        if missing := [name for name in required if name not in given]:
             _refuse(400, f"Bad Request: parameter {missing[0]} is required")
-        return Reply(200, {"ok": True, "result": await getattr(self, f"_{method}")(**seen.json)})
+        return Reply(200, {"ok": True, "result": await getattr(self, f"_{method}")(**given)})
 
     async def _getMe(self) -> Any:  # noqa: N802
         return {**BOT, "can_join_groups": True, "can_read_all_group_messages": False}
@@ -224,6 +244,22 @@ class TelegramStandIn(HttpStandIn):
             "chat": {"id": chat_id, "type": "private"},
             "text": message["text"],
         }
+
+    async def _sendPhoto(self, chat_id: str, photo: tuple[str, str, bytes], **_: Any) -> Any:  # noqa: N802
+        if not photo[2].startswith((b"\x89PNG", b"\xff\xd8")):
+            _refuse(400, "Bad Request: IMAGE_PROCESS_FAILED")
+        return await self._sendDocument(chat_id, photo, kind="photo")
+
+    async def _sendDocument(self, chat_id: str, document: tuple[str, str, bytes], kind: str = "document") -> Any:  # noqa: N802
+        name, media_type, content = document
+        if int(chat_id) not in self.chats:
+            _refuse(400, "Bad Request: chat not found")
+        if not content or len(content) > 50_000_000:
+            _refuse(400, "Bad Request: file must be non-empty")
+        number = next(self._ids)
+        shown = {"text": f"[{kind} {name}]", "media_type": media_type, "content": content}
+        self.chats[int(chat_id)][number] = shown
+        return {"message_id": number, "chat": {"id": int(chat_id), "type": "private"}}
 
     async def _editMessageText(  # noqa: N802
         self, chat_id: int, message_id: int, text: str, parse_mode: str = "", reply_markup: Any = None, **_: Any

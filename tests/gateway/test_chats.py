@@ -226,6 +226,39 @@ async def test_message_tool(home: Path) -> None:
     assert "Name the chat_id as well" in get_user_texts(model.requests[6])
 
 
+async def test_files_of_the_model(home: Path) -> None:
+    """It sends files of the workspace, and none outside of it, with secrets, or too large. What was sent is a copy."""
+    platform = Platform(max_file_bytes=1000)
+    folder = home / "odin"
+    folder.mkdir()
+    (home / "outside.txt").write_text("private")
+    files = {"a.txt": b"hello", ".env": b"KEY=1", "large": bytes(10_000_001), "empty": b"", "middle.bin": bytes(2000)}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / "link").symlink_to(home / "outside.txt")
+    refused = {
+        "../outside.txt": "outside the project",
+        "link": "outside the project",
+        ".env": "may contain secrets",
+        "large": "at most 10.0 MB are sent",
+        "empty": "is empty",
+        "gone": "does not exist",
+    }
+    tries = [call("message", {"files": [name]}) for name in refused]
+    with ScriptedServer([*tries, call("message", {"files": ["a.txt", "middle.bin"]}), say("done")]) as model:
+        async with run_gateway(model, platform, home):
+            platform.fails = [DeliveryFailed("busy")]
+            await platform.write("send them")
+            await platform.wait_until(lambda: platform.fails == [])
+            (folder / "a.txt").write_text("changed")
+            assert await platform.wait_for(2) == ["a.txt", "The file middle.bin (2.0 kB) cannot be sent here."]
+    for seen, why in zip(model.requests[1:], refused.values(), strict=False):
+        assert why in str(seen.messages[-1]), why
+    (file,) = (part.file for part in platform.sent if part.file)
+    assert (Path(file.path).read_text(), file.media_type) == ("hello", "text/plain")
+    assert Path(file.path).stat().st_mode & 0o777 == 0o600
+
+
 async def test_failures_are_told(home: Path) -> None:
     """A message that cannot be answered says so, and can be tried again; secrets are in no line of the log."""
     platform, err = Platform(), io.StringIO()

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+import sys
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -83,6 +84,21 @@ async def test_a_chat(home: Path) -> None:
     assert slack.list_texts("DEVE") == [] and slack.complaints == [] and len(model.requests) == 3
     assert "hello & a link (https://e.org), @UBOB" in str(model.requests[0].messages)
     assert [seen.body for seen in slack.seen if seen.path.endswith("users.info")] == [b"user=UANN", b"user=UANN"]
+
+
+async def test_files_that_are_sent(home: Path) -> None:
+    """In a thread, too. What fails before the file is in the chat, is tried again."""
+    slack = SlackStandIn()
+    (home / "odin").mkdir()
+    (home / "odin/a.txt").write_text("hello")
+    with ScriptedServer([call("message", {"files": ["a.txt"]}), say("done")]) as model:
+        async with slack.serve(), connect(model, slack, home):
+            slack.faults["getUploadURLExternal"] = [Reply(500, b""), Reply(429, b"", {"retry-after": "0"})]
+            slack.faults["/upload/F3"] = [Reply(503, b"")]
+            await slack.write("send it", thread_ts="1700000000.000001")
+            assert await slack.wait_for(1) == ["[a.txt: hello]"]
+    assert [one["thread_ts"] for one in slack.channels["DANN"].values()] == ["1700000000.000001"]
+    assert slack.complaints == [] and open_store().list_failed() == []
 
 
 async def test_requests_have_buttons(home: Path, workspace: Path) -> None:
@@ -207,6 +223,14 @@ async def test_connections_that_fail(home: Path) -> None:
         with pytest.raises(ConfigError, match=f"{key} is not set"):
             async with connect(ScriptedServer([]), slack, home, token=given["token"], app_token=given["app_token"]):
                 pass
+
+
+async def test_a_package_that_is_missing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "odin.gateway.channels.slack", None)
+    write_settings(home, channels={"slack": {"token": TOKEN}})
+    with pytest.raises(ConfigError, match=r"Slack needs a package: pip install 'odin-code\[slack\]'"):
+        async with open_gateway(Options(env={**os.environ}), io.StringIO()):
+            pass
 
 
 async def test_long_work_is_one_message(home: Path) -> None:

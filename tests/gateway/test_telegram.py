@@ -177,6 +177,24 @@ async def test_files(home: Path) -> None:
     assert kept.stat().st_mode & 0o777 == 0o700 and all(one.stat().st_mode & 0o777 == 0o600 for one in kept.iterdir())
 
 
+async def test_files_of_the_model(home: Path) -> None:
+    """Pictures are sent as such, and as documents if Telegram does not take them."""
+    telegram, names = TelegramStandIn(), ("a.png", "bad.png", 'odd "ü".txt')
+    (home / "odin").mkdir()
+    for name, content in zip(names, (png(), b"no picture", b"text\n"), strict=True):
+        (home / "odin" / name).write_bytes(content)
+    with ScriptedServer([call("message", {"content": "Here:", "files": names}), say("done")]) as model:
+        async with telegram.serve(), connect(model, telegram, home):
+            telegram.write("send them")
+            sent = await telegram.wait_for(4)
+    assert sent == ["Here:", "[photo a.png]", "[document bad.png]", "[document odd _ü_.txt]"]
+    *_, last = telegram.chats[ANN].values()
+    assert (last["content"], last["media_type"]) == (b"text\n", "text/plain")
+    assert telegram.complaints == [
+        "sendPhoto: {'ok': False, 'error_code': 400, 'description': 'Bad Request: IMAGE_PROCESS_FAILED'}"
+    ]
+
+
 async def test_what_telegram_refuses(home: Path) -> None:
     """It says when to come back; a chat that has blocked the bot is given up; entities it cannot read become plain."""
     telegram, err = TelegramStandIn(), io.StringIO()

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import time
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from odin.core.errors import UsageError
 from odin.gateway.channels.terminal import SOCKET_NAME, chat_in_terminal
 from odin.gateway.channels.webhook import MAX_BODY_BYTES, WebhookChannel, sign
-from odin.testing import ScriptedServer, say
+from odin.testing import ScriptedServer, call, say
 from tests.gateway.platform import Platform, locate_gateway, open_store, run_gateway
 from tests.gateway.receiver import receive_callbacks
 
@@ -39,7 +40,7 @@ async def serve(model: ScriptedServer, home: Path, **webhook: Any) -> AsyncGener
             yield f"http://127.0.0.1:{channel.port}/hook/ci", http
 
 
-async def ask_for_answer(http: httpx2.AsyncClient, url: str, id: str) -> dict[str, str]:
+async def ask_for_answer(http: httpx2.AsyncClient, url: str, id: str) -> dict[str, Any]:
     async with asyncio.timeout(20):
         while True:
             found = (await http.get(f"{url}/{id}", headers=make_headers(id, b""))).json()
@@ -106,6 +107,28 @@ async def test_what_is_refused(home: Path) -> None:
                 assert answer.status_code == status, (path, headers)
                 assert SECRET not in answer.text
     assert model.requests == [] and open_store().list_chats() == []
+
+
+async def test_files_of_the_model(home: Path) -> None:
+    """They are in the answer that is asked for, and in one callback each."""
+    (home / "odin").mkdir()
+    (home / "odin/report.csv").write_bytes(b"a,b\n")
+    script = [call("message", {"content": "The report:", "files": ["report.csv"]}), say("done")]
+    wanted = {"name": "report.csv", "type": "text/csv", "content": b64encode(b"a,b\n").decode()}
+    with ScriptedServer(script) as model:
+        async with serve(model, home) as (url, http):
+            name = (await http.post(url, content=b"go", headers=make_headers("1", b"go"))).json()["id"]
+            found = await ask_for_answer(http, url, name)
+    assert found == {"id": name, "state": "done", "text": "The report:", "files": [wanted]}
+    async with receive_callbacks() as receiver:
+        with ScriptedServer(script) as model:
+            async with serve(model, home, callback_url=receiver.url) as (url, http):
+                name = (await http.post(url, content=b"go", headers=make_headers("2", b"go"))).json()["id"]
+                await receiver.wait_for(2)
+    assert [json.loads(one.body) for one in receiver.received] == [
+        {"id": name, "text": "The report:"},
+        {"id": name, "text": "", "files": [wanted]},
+    ]
 
 
 async def test_answers_are_sent_to_the_callback_url(home: Path) -> None:

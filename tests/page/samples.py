@@ -134,8 +134,21 @@ def make_requests(text: Text) -> dict[str, Raw]:
 
 def fill_state(state: Raw, text: Text, requests: Sequence[Raw] = ()) -> Raw:
     """Return the state of a session at work, with something in each of its lists."""
-    agent = {"id": text("agent"), "description": text("agent task"), "type": text("type"), "state": "running"}
-    process = {"command": text("running command"), "description": text("running process"), "status": "running"}
+    agent = {
+        "id": text("agent"),
+        "description": text("agent task"),
+        "type": text("type"),
+        "state": "running",
+        "mark": "◐",
+        "tone": "accent",
+    }
+    process = {
+        "command": text("running command"),
+        "description": text("running process"),
+        "status": "running",
+        "mark": "▶",
+        "tone": "accent",
+    }
     return state | {
         "title": text("title"),
         "model": f"x/{text('model')}",

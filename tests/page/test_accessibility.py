@@ -4,13 +4,15 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 from playwright.async_api import expect
 
 from odin.testing import say
 from tests.page.conftest import OpenStage
-from tests.page.routes import read_state, show_view
+from tests.page.routes import give_answers, read_state, show_view
 from tests.page.samples import fill_state, make_blocks, make_requests
+from tests.page.test_boards import EvilBoard
 from tests.page.visit import HandName, Visit
 
 AXE = Path(sys.prefix, "axe/node_modules/axe-core/axe.min.js")
@@ -100,6 +102,11 @@ async def test_nothing_serious(hand: HandName, theme: Theme, open_stage: OpenSta
         await visit.page.goto(f"{visit.url}/#/")
         await expect(visit.page.get_by_role("list", name="Sessions").get_by_role("listitem")).to_have_count(1)
         await checker.check("the list")
+        await give_answers(visit, "**/board?*", msgspec.to_builtins(EvilBoard().read()))
+        await visit.page.goto(f"{visit.url}/#/b/evil")
+        await expect(visit.page.get_by_role("progressbar").first).to_be_visible()
+        await checker.check("a board")
+        await visit.page.goto(f"{visit.url}/#/")
         await visit.press("Actions for Hello")
         await visit.hand.press(visit.option("Delete"))
         await expect(visit.page.get_by_role("alertdialog")).to_be_visible()

@@ -5,7 +5,7 @@ import io
 import json
 import os
 import socket
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.host.manager import SessionManager
 from odin.remote.protocol import OpRequest
 from odin.server.access import AccessStore
-from odin.server.application import Application
+from odin.server.application import Application, BoardSource
 from odin.server.guard import BindAddress, ClientLog, HostCheck
 from odin.server.http import HttpServer
 from odin.server.sessions import HostedSessions
@@ -85,6 +85,7 @@ async def serve(
     folder: Path,
     roots: Sequence[Path] = (),
     timing: Timing = DEFAULT_TIMING,
+    boards: Mapping[str, BoardSource] | None = None,
     **limits: Any,
 ) -> AsyncGenerator[Served]:
     options = Options(env={**os.environ, **model.env("anthropic")}, cwd=str(folder))
@@ -98,7 +99,7 @@ async def serve(
     access = TokenAccess(store, HostCheck(BindAddress("127.0.0.1", port)), ClientLog(log, err), shares)
     served = [str(root) for root in roots or (folder,)]
     sessions = HostedSessions(manager, options, served, idle_s=1000, is_valid=access.is_valid)
-    application = Application(sessions, access, environment)
+    application = Application(sessions, access, environment, boards=boards)
     server = HttpServer(application, **limits)
     await server.listen(listener)
     tokens = {right: store.create_token(f"may {right}", right) for right in RIGHTS}

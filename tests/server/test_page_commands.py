@@ -97,7 +97,9 @@ async def test_a_call_is_edited_as_text_and_allowed(workspace: Path) -> None:
             status, found = await edit("approve", path="b.txt", content='"two"')
             assert (status, found["summary"]) == (200, "changed path, content")
             shown = found["request"]
-            assert [one["key"] for one in shown["choices"]] == ["allow_once", "deny", "stop"] and shown["rules"] == []
+            assert [one["key"] for one in shown["answers"][:3]] == ["allow_once", "deny", "stop"] and shown[
+                "rules"
+            ] == []
             assert any(one["kind"] == "diff" and "+two" in one["text"] for one in shown["details"])
             answer = Answer(asked["id"], "allow_once", args=found["args"], summary=found["summary"])
             await served.submit("approve", session, answer)

@@ -72,3 +72,19 @@ async def test_an_image_is_read_only_from_the_folder_of_its_session(workspace: P
             assert (own.status_code, own.headers["content-type"], own.content) == (200, "image/png", png(3, 3))
             got = await served.ask("view", "GET", "/sessions/made/image?block=p1&index=1")
             assert got.status_code == 400 and got.json()["error"] == "The file of this image is gone."
+
+
+BROWSERS = {
+    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/130.0 Safari/537.36": "Chrome on Linux",
+    "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0) AppleWebKit/605 FxiOS/130.0 Safari/605": "Firefox on iPhone",
+    "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 Chrome/130.0 Safari/537.36 Edg/130.0": "Edge on Windows",
+}
+
+
+async def test_a_browser_is_named_by_what_it_says_of_itself(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            for agent, name in BROWSERS.items():
+                code = {"code": served.store.create_code("view").text}
+                paired = await served.ask("", "POST", "/pair", code, headers={"user-agent": agent})
+                assert paired.json()["name"] == name

@@ -200,7 +200,7 @@ async def test_the_state_says_what_is_asked_and_who_answered(workspace: Path, ht
             client = served.attach(session, "bob:approve")
             await client.submit(Prompt("p1", "Write it."))
             asked = (await until(lambda: page.state.get("interactions")))[0]
-            assert asked["kind"] == "permission" and asked["form"] and asked["choices"]
+            assert asked["kind"] == "permission" and asked["form"] and asked["answers"]
             assert page.state["executing"] and page.state["turn"] == "p1" and page.state["activity"]["is_asking"]
             block = next(one for one in page.blocks if one["kind"] == "call")
             assert (block["state"], block["args"]) == ("asking", {"path": "a.txt", "content": "one\n"})

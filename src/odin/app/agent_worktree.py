@@ -169,7 +169,8 @@ class AgentWorktrees:
 
 
 class AgentWorktree:
-    """One worktree. `root` is the agent's project folder in it, `cwd` its working folder."""
+    """One worktree. `root` is the agent's project folder in it, `cwd` its working folder, `start` the commit it starts
+    from."""
 
     def __init__(
         self, trees: Worktrees, name: str, own: GitPlace, place: GitPlace, start: str, root: str, cwd: str
@@ -182,16 +183,16 @@ class AgentWorktree:
         self._trees = trees
         self._own = own
         self._place = place
-        self._start = start
+        self.start = start
 
     async def collect_diff(self) -> WorktreeDiff:
         """Return all changes since the start, whether committed or not, as one diff. Ignored files are left out."""
         now = await self._trees.write_tree(self._place)
         tree = now.tree
         text = await self._trees.run_git(
-            "diff", "--no-color", "--no-ext-diff", "--no-textconv", "--binary", "-M", self._start, tree
+            "diff", "--no-color", "--no-ext-diff", "--no-textconv", "--binary", "-M", self.start, tree
         )
-        counts = await self._trees.run_git("diff", "--numstat", "-z", "--no-renames", self._start, tree)
+        counts = await self._trees.run_git("diff", "--numstat", "-z", "--no-renames", self.start, tree)
         files = tuple(map(_parse_count, counts.split(b"\0")[:-1]))
         return WorktreeDiff(text.decode("utf-8", "replace"), files, tree, tuple(map(encode_path, now.left_out)))
 
@@ -214,8 +215,8 @@ class AgentWorktree:
         """
         now = await self._trees.write_tree(self._place)
         tree = tree or now.tree
-        merge = _Merge(self._trees, self._own.folder, self._place, self._start, tree, store)
-        for old, new, name in await self._trees.list_raw_changes(self._start, tree):
+        merge = _Merge(self._trees, self._own.folder, self._place, self.start, tree, store)
+        for old, new, name in await self._trees.list_raw_changes(self.start, tree):
             await merge.add(old, new, name, skip_reason_of(str(self._own.folder / name)))
         for name in now.left_out:
             merge.skip(name, f"it is a repository or cannot be read; it is in {self._place.folder / name}")
@@ -239,7 +240,7 @@ class AgentWorktree:
         return os.path.relpath(path, encode_path(str(self._own.folder)))
 
     async def _mark_applied(self, tree: str) -> None:
-        made = await self._trees.commit_tree(tree, self._start, message=f"Applied from {self.name}")
+        made = await self._trees.commit_tree(tree, self.start, message=f"Applied from {self.name}")
         await self._trees.set_ref(f"{APPLIED_REFS}/{self.name}", made)
 
     async def finish(self) -> WorktreeEnd:
@@ -247,14 +248,34 @@ class AgentWorktree:
 
         The branch is removed only if the agent committed nothing to it.
         """
-        unapplied = await self._trees.count_unapplied(self.name, self._start)
+        unapplied = await self._trees.count_unapplied(self.name, self.start)
         if unapplied:
             return WorktreeEnd(self.name, self.path, self.branch, is_removed=False, unapplied=unapplied)
         removed = await self._trees.remove(self.name, is_applied=True)
-        has_commits = await self._trees.find_commit(f"refs/heads/{self.branch}") != self._start
+        has_commits = await self._trees.find_commit(f"refs/heads/{self.branch}") != self.start
         if not has_commits:
             await self._trees.delete_ref(f"refs/heads/{self.branch}")
         branch = self.branch if has_commits else ""
+        return WorktreeEnd(self.name, self.path, branch, is_removed=True, moved_to=removed.moved_to)
+
+    async def end_as_branch(self, title: str) -> WorktreeEnd:
+        """Commit the work to the branch and remove the worktree; without any work remove the branch, too.
+
+        A worktree with files that cannot be committed is kept.
+        """
+        now = await self._trees.write_tree(self._place)
+        if now.left_out:
+            return WorktreeEnd(self.name, self.path, self.branch, is_removed=False, unapplied=len(now.left_out))
+        ref = f"refs/heads/{self.branch}"
+        tips = [await self._trees.find_commit(ref), await self._trees.find_commit("HEAD", self._place)]
+        parents = [*dict.fromkeys(filter(None, tips))] or [self.start]  # an agent may have checked out another commit
+        has_work = now.tree != await self._trees.find_tree(self.start)
+        if has_work and now.tree != await self._trees.find_tree(parents[0]):
+            await self._trees.set_ref(ref, await self._trees.commit_tree(now.tree, *parents, message=title))
+        removed = await self._trees.remove(self.name, is_applied=True)
+        if not has_work:
+            await self._trees.delete_ref(ref)
+        branch = self.branch if has_work else ""
         return WorktreeEnd(self.name, self.path, branch, is_removed=True, moved_to=removed.moved_to)
 
 

@@ -85,6 +85,7 @@ commands:
   odin explain COMMAND   explain whether a command would run, and which rule decides
   odin trust             show, add, remove or list trusted folders
   odin doctor            check the installation, the settings or the models
+  odin best TASK         have several agents do a task, and apply the best result
   odin eval              run small tasks with a model and print how many it solved
   odin auth              list, add or remove API keys
   odin provider          list, add or remove model servers by their URL

@@ -130,6 +130,7 @@ class _Checkup:
                     self._add_finding("MCP", f"{status.name}: {describe_server_state(status)}{more}", health)
             if config.redis.url:
                 asyncio.run(self._check_redis(config))
+            self._check_channels(config)
             asyncio.run(self._check_language_servers(config))
             self._check_skills(config)
             self._check_memory(config)
@@ -274,6 +275,17 @@ class _Checkup:
             self._add_finding("skills", f"{more}; see `odin skills list`", "note")
         if unused:
             self._add_finding("skills", unused, "note")
+
+    def _check_channels(self, config: Config) -> None:
+        """Say which channels of the gateway lack a package."""
+        if not config.gateway.channels:
+            return
+        from odin.gateway.channels import explain_missing
+
+        for name, given in config.gateway.channels.items():
+            kind = given.type or name
+            if given.enabled and (missing := explain_missing(kind)):
+                self._add_finding("channel", f"{name}: {missing}", "note" if kind == "matrix" else "broken")
 
     def _check_memory(self, config: Config) -> None:
         state = get_state_dir(self._env)

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 _NAMES = (
     "models sessions usage replay undo redo trust rules agents skills plugin explain doctor eval auth provider mcp "
-    "cleanup worktree migrate import completions attach pair serve share acp gateway fleet cron trigger status onboard"
+    "cleanup worktree migrate import completions attach pair serve share acp gateway fleet best cron trigger status "
+    "onboard"
 )
 _MODULES = {
     "redo": "undo",

@@ -7,12 +7,13 @@ from typing import TypeVar
 
 import msgspec
 
-from odin.app.agent_worktree import AgentWorktrees, AppliedWork, WorktreeDiff, WorktreeEnd
+from odin.app.agent_worktree import AgentWorktree, AgentWorktrees, AppliedWork, WorktreeDiff, WorktreeEnd
 from odin.app.worktrees import Worktree, Worktrees, open_worktrees
 from odin.checkpoints.rewind import write_planned_files
 from odin.checkpoints.store import CheckpointStore
 from odin.commands.command_line import Parser, get_stdout, make_formatter, write_json, write_output
 from odin.config.paths import make_environment
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.path_names import quote_path
 from odin.policy.command_scope import CommandScope
@@ -97,23 +98,27 @@ def _print_diff(args: argparse.Namespace) -> int:
     return write_output(text or f"No changes in worktree {args.name}.\n", verbatim=True)
 
 
+async def merge_worktree(trees: Worktrees, tree: AgentWorktree, environment: ExecutionEnvironment) -> AppliedWork:
+    """Merge the work of an agent into the files of the project, except for protected ones."""
+    scope = CommandScope(trees.root, trees.root, environment)
+
+    def find_protection(path: str) -> str:
+        part = scope.find_protected_part(path)
+        return f"{part} is protected; review it and copy it yourself" if part else ""
+
+    with trees.git.open_scratch() as folder:
+        store = CheckpointStore(folder)
+        return await tree.apply(
+            lambda plan: asyncio.to_thread(write_planned_files, plan, store), store, find_protection
+        )
+
+
 def _apply_worktree(args: argparse.Namespace) -> int:
     """Merge the work of an agent. Return 1 if something could not be applied."""
 
     async def apply(trees: Worktrees) -> tuple[AppliedWork, WorktreeEnd]:
-        scope = CommandScope(trees.root, trees.root, make_environment(cwd=args.cwd))
-
-        def find_protection(path: str) -> str:
-            part = scope.find_protected_part(path)
-            return f"{part} is protected; review it and copy it yourself" if part else ""
-
         tree = await AgentWorktrees(trees).open(args.name)
-        with trees.git.open_scratch() as folder:
-            store = CheckpointStore(folder)
-            work = await tree.apply(
-                lambda plan: asyncio.to_thread(write_planned_files, plan, store), store, find_protection
-            )
-        return work, await tree.finish()
+        return await merge_worktree(trees, tree, make_environment(cwd=args.cwd)), await tree.finish()
 
     work, end = _run(args, apply)
     if args.json:

@@ -14,6 +14,7 @@ from odin.app.git import Git, find_repository
 from odin.config.files import lock_file
 from odin.core.errors import OdinError
 from odin.core.private_folders import make_private_folder
+from odin.fleet.eval_suite import EVAL_PREFIX, find_eval_task
 from odin.fleet.task import FleetTask, is_local
 
 _PATIENCE_S = 3600.0
@@ -41,7 +42,13 @@ class Checkout:
             return
         await self.remove()
         make_private_folder(self.path.parent)
-        if self._task.repository:
+        if self._task.repository.startswith(EVAL_PREFIX):
+            await self._git.make_repository(self.path)
+            find_eval_task(self._task.repository).write_project(self.path)
+            await self._run("add", "--all")
+            await self._run("commit", "--quiet", "-m", "Start")
+            await self._run("checkout", "--quiet", "-b", self.branch)
+        elif self._task.repository:
             source = await self._clone_once()
             await self._git.clone(("--shared", "--no-checkout"), str(source), self.path, remote=False)
             await self._run("checkout", "--quiet", "--no-track", "-B", self.branch, await self._find_commit())

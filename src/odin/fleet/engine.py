@@ -56,7 +56,8 @@ class Progress(Struct, frozen=True):
 
 
 class TaskResult(Struct, frozen=True):
-    """What a task came to. `reason` groups failures; `detail` is a sentence. `files` are names in the store.
+    """What a task came to. `reason` groups failures; `detail` is a sentence. `files` are names in the store, `model` is
+    the one that worked last.
 
     `stopped`: the worker was told to stop; the session can go on. `is_transient`: another attempt may end
     better.
@@ -74,6 +75,7 @@ class TaskResult(Struct, frozen=True):
     files: tuple[str, ...] = ()
     stopped: bool = False
     is_transient: bool = False
+    model: str = ""
 
 
 class TaskState(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 `tasks.jsonl` has one task per line, a folder one task per `*.json` or `*.toml` file. Every fault is reported before
 anything starts. Lines in the shape of SWE-bench (`instance_id`, `repo`, `base_commit`, `problem_statement`) are
-understood, too.
+understood, too. And `eval` is the suite of `odin eval`, `eval:tuning` and `eval:held-out` are its halves.
 """
 
 import re
@@ -15,9 +15,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from odin.core.errors import UsageError
+from odin.fleet.eval_suite import EVAL_CALLS, EVAL_MINUTES, EVAL_PREFIX, find_eval_task, load_eval_tasks
 from odin.policy.modes import parse_mode
 
-Output = Literal["patch", "branch", "files", "session"]
+Output = Literal["patch", "branch", "files", "session", "prediction"]
+
+_HALVES = {"eval": (False, True), "eval:tuning": (False,), "eval:held-out": (True,)}
+"""The tasks of a suite by whether they are held out."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _MAX_FILE_BYTES = 200_000_000
@@ -34,13 +38,14 @@ class TaskLimits(Struct, frozen=True, forbid_unknown_fields=True):
     usd: Limit = 0.0
 
 
-class FleetTask(Struct, frozen=True, forbid_unknown_fields=True):
+class FleetTask(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One task: a prompt for one repository at one revision.
 
-    `repository` is a folder, a git bundle or a URL; without one the task starts in an empty folder. `checks` are
-    commands that must succeed in the end; the agent is not told about them. `files` are patterns of the files to
-    return. `network`: commands may use it. `trust`: the project's hooks, servers and settings count. `secrets` are
-    variables of the worker's environment that commands may see.
+    `repository` is a folder, a git bundle or a URL; without one the task starts in an empty folder. `eval:NAME` is the
+    project of a task of `odin eval`, which is judged as there. `checks` are commands that must succeed in the end; the
+    agent is not told about them. `files` are patterns of the files to return. The output `prediction` is a line of
+    `predictions.jsonl`. `network`: commands may use it. `trust`: the project's hooks, servers and settings count.
+    `secrets` are variables of the worker's environment that commands may see.
     """
 
     id: str
@@ -61,7 +66,7 @@ class FleetTask(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _BenchmarkTask(Struct, frozen=True):
-    """A line of SWE-bench. It may have more fields."""
+    """A line of SWE-bench. It may have more fields, such as the patch and the tests that are to be predicted."""
 
     instance_id: str
     repo: str
@@ -74,9 +79,9 @@ def read_tasks(
 ) -> tuple[FleetTask, ...]:
     """Return the tasks of a file or folder. Raise UsageError that names every faulty line.
 
-    `repositories` is the folder of the clones that SWE-bench lines name, as OWNER__NAME; without it they are URLs of
-    GitHub. Relative folders are relative to the file; `home` is what ~ means. `defaults` are the model or pool and the
-    mode of tasks that name none.
+    `repositories` is the folder of the repositories that SWE-bench lines name, OWNER__NAME or OWNER__NAME.bundle;
+    without it they are URLs of GitHub. Relative folders are relative to the file; `home` is what ~ means. `defaults`
+    are the model or pool and the mode of tasks that name none.
     """
     faults: list[str] = []
     tasks: list[FleetTask] = []
@@ -104,6 +109,13 @@ def read_tasks(
 
 def _read_entries(source: Path) -> Iterator[tuple[str, str]]:
     """Yield the place of each entry and its JSON."""
+    if str(source) in _HALVES and not source.exists():
+        limits = TaskLimits(EVAL_MINUTES, EVAL_CALLS)
+        for task in load_eval_tasks():
+            if task.held_out in _HALVES[str(source)]:
+                made = FleetTask(task.name, task.prompt, f"{EVAL_PREFIX}{task.name}", limits=limits)
+                yield task.name, msgspec.json.encode(made).decode()
+        return
     if source.is_dir():
         for path in sorted((*source.glob("*.json"), *source.glob("*.toml"))):
             text = _read_text(path)
@@ -138,13 +150,17 @@ def _parse(place: str, text: str, repositories: str, defaults: Mapping[str, str]
         raise ValueError("not an object")  # noqa: TRY004 - it is reported as the others are
     if "instance_id" in found:
         line = msgspec.convert(found, _BenchmarkTask)
-        owner_name = line.repo.replace("/", "__")
-        repository = f"{repositories}/{owner_name}" if repositories else f"https://github.com/{line.repo}"
+        repository = f"https://github.com/{line.repo}"
+        if repositories:
+            clone = Path(repositories).absolute() / line.repo.replace("/", "__")
+            bundle = clone.with_name(f"{clone.name}.bundle")
+            repository = str(bundle if bundle.exists() else clone)
         found = {
             "id": line.instance_id,
-            "prompt": line.problem_statement,
+            "prompt": line.problem_statement.strip() and f"Resolve this issue:\n\n{line.problem_statement}",
             "repository": repository,
             "revision": line.base_commit,
+            "outputs": ("patch", "session", "prediction"),
         }
     name = Path(place).stem if not place.startswith("line ") else f"task-{place.removeprefix('line ')}"
     if "model" in found or "pool" in found:
@@ -161,6 +177,10 @@ def _check(task: FleetTask) -> None:
         raise ValueError("a repository or revision cannot start with '-'")
     if task.model and task.pool:
         raise ValueError("model and pool exclude each other")
+    if "prediction" in task.outputs and "patch" not in task.outputs:
+        raise ValueError("the output prediction needs the output patch")
+    if task.repository.startswith(EVAL_PREFIX):
+        find_eval_task(task.repository)
     if "files" in task.outputs and not task.files:
         raise ValueError("the output files needs patterns in `files`")
     if bad := next((pattern for pattern in task.files if pattern.startswith("/") or ".." in pattern.split("/")), ""):

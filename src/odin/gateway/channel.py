@@ -38,7 +38,7 @@ class MessageOptions(Struct, frozen=True, omit_defaults=True):
 
 
 class Media(Struct, frozen=True, omit_defaults=True):
-    """A file that came with a message. The channel has saved it at `path`."""
+    """A file that came with a message, or that is sent. Its content is at `path`, in a copy that does not change."""
 
     path: str
     name: str = ""
@@ -92,20 +92,22 @@ class Button(Struct, frozen=True):
 
 class OutboundPart(Struct, frozen=True, omit_defaults=True):
     """One message to send. `key` is the same if it is sent again, `answers` the id of the message it answers, as
-    `DeliveryReceipt` names it."""
+    `DeliveryReceipt` names it. If there is a `file`, it is sent, and the text is its name."""
 
     key: str
     chat: str
     text: str
     buttons: tuple[Button, ...] = ()
     answers: str = ""
+    file: Media | None = None
 
 
 class Abilities(Struct, frozen=True, kw_only=True):
     """What a platform can do. `max_length` is in characters, and one beyond U+FFFF, such as most emoji, counts twice.
 
-    `is_idempotent`: a part that is sent twice with its key appears once. `is_internal`: nobody is reached there later.
-    Everybody who gets through to the channel has its `right`, besides those who are paired. `approves`: what is
+    `max_file_bytes` is the size of the largest file that `send` takes; instead of others it gets a line that names the
+    file. `is_idempotent`: a part that is sent twice with its key appears once. `is_internal`: nobody is reached there
+    later. Everybody who gets through to the channel has its `right`, besides those who are paired. `approves`: what is
     written there is typed by a person.
     """
 
@@ -114,6 +116,7 @@ class Abilities(Struct, frozen=True, kw_only=True):
     buttons: bool = False
     edits: bool = False
     typing: bool = False
+    max_file_bytes: int = 0
     is_idempotent: bool = False
     is_internal: bool = False
     right: SenderRight = ""
@@ -132,6 +135,7 @@ class AnswerState(Struct, frozen=True):
 
     state: str
     text: str = ""
+    files: tuple[Media, ...] = ()
 
 
 class ChannelInbox(Protocol):
@@ -186,7 +190,8 @@ class Channel(Protocol):
 
 
 class ChannelSetup(Struct, frozen=True):
-    """What a channel is made of. It keeps files in `folder`; `http` is the HTTP client of the process."""
+    """What a channel is made of. It keeps files in `folder`; `http` is the HTTP client of the process, and `report`
+    writes a sentence to the log."""
 
     name: str
     settings: ChannelSettings
@@ -194,6 +199,7 @@ class ChannelSetup(Struct, frozen=True):
     folder: Path
     env: Mapping[str, str]
     http: "HttpClient"
+    report: Callable[[str], object]
 
 
 class DeliveryFailed(OdinError):

@@ -22,6 +22,7 @@ from odin.gateway.channel import (
     OutboundPart,
     SenderRight,
 )
+from odin.gateway.channels.intake import MAX_FILE_BYTES
 from odin.gateway.jobs import DEFAULT_CHAT, HEARTBEAT, LAST_OWNER_CHAT, DueRun, Job, make_message
 from odin.gateway.outbox import Outbox
 from odin.gateway.store import GatewayStore, NewPart, StoreThread
@@ -56,7 +57,9 @@ class HeartbeatChannel:
     """Passes what the model sends during a beat on to a chat: that of the settings, or the last one of the owner."""
 
     name = HEARTBEAT
-    abilities = Abilities(max_length=3500, is_idempotent=True, is_internal=True, approves=False)
+    abilities = Abilities(
+        max_length=3500, max_file_bytes=MAX_FILE_BYTES, is_idempotent=True, is_internal=True, approves=False
+    )
 
     def __init__(self, db: StoreThread, settings: HeartbeatSettings) -> None:
         self.outbox: Outbox | None = None
@@ -69,7 +72,7 @@ class HeartbeatChannel:
     async def send(self, part: OutboundPart) -> str:
         place = self._chat or await self._db.run(GatewayStore.get_value, LAST_OWNER_CHAT) or DEFAULT_CHAT
         channel, _, chat = place.partition(":")
-        passed = NewPart(f"{part.key}.passed", channel, chat, part.text)
+        passed = NewPart(f"{part.key}.passed", channel, chat, part.text, file=part.file)
         await self._db.run(GatewayStore.add_parts, [passed])
         if self.outbox is not None:
             self.outbox.wake()

@@ -6,9 +6,11 @@ knows: it is sent again with its key where the platform recognizes that, else it
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from odin.core.errors import OdinError
-from odin.gateway.channel import Channel, DeliveryFailed, DeliveryRefused, OutboundPart
+from odin.core.format import format_size
+from odin.gateway.channel import Abilities, Channel, DeliveryFailed, DeliveryRefused, OutboundPart
 from odin.gateway.gateway_log import GatewayLog
 from odin.gateway.store import DuePart, GatewayStore, StoreThread
 
@@ -93,7 +95,7 @@ class Outbox:
         channel = self._channels[part.channel]
         await self._db.run(GatewayStore.mark_sending, part.seq)
         try:
-            platform = await channel.send(OutboundPart(part.key, part.chat, part.text, part.buttons, part.answers))
+            platform = await channel.send(_make_outbound(part, channel.abilities))
         except DeliveryFailed as error:
             await self._retry(part, error, error.retry_after)
         except DeliveryRefused as error:
@@ -121,6 +123,19 @@ class Outbox:
     async def _give_up(self, part: DuePart, error: Exception) -> None:
         await self._db.run(GatewayStore.mark_unsent, part.seq, "dead", str(error))
         self._log.write("dead", part.channel, part.chat, part.key, describe_error(error))
+
+
+def _make_outbound(part: DuePart, abilities: Abilities) -> OutboundPart:
+    """Return what the channel is to send: if it does not take the file, a line that names it."""
+    text, file = part.text, part.file
+    if file is not None:
+        try:
+            size = Path(file.path).stat().st_size
+        except OSError as error:
+            raise DeliveryRefused(f"The file {file.name} is gone.") from error
+        if size > abilities.max_file_bytes:
+            text, file = f"The file {file.name} ({format_size(size)}) cannot be sent here.", None
+    return OutboundPart(part.key, part.chat, text, part.buttons, part.answers, file)
 
 
 def describe_error(error: Exception) -> str:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -194,7 +195,9 @@ async def open_gateway(
         http, manager = HttpClient(env), SessionManager()
         db = StoreThread(GatewayStore(folder, clock))
         try:
-            setup = ChannelSetup("", ChannelSettings(), settings, folder, env, http)
+            setup = ChannelSetup(
+                "", ChannelSettings(), settings, folder, env, http, partial(log.write, "failed", "gateway", "", "")
+            )
             channels: dict[str, Channel] = {"terminal": TerminalChannel(setup)}
             if settings.webhooks:
                 channels["webhook"] = WebhookChannel(setup, clock)
@@ -202,7 +205,8 @@ async def open_gateway(
                 if name in (*channels, "webhook", HEARTBEAT, SYSTEM_CHANNEL, "cli"):
                     raise ConfigError(f"gateway.channels: {name!r} is a name of Odin's own.", "Choose another one.")
                 if given.enabled:
-                    channels[name] = make_channel(replace(setup, name=name, settings=given), built_in)
+                    report = partial(log.write, "failed", name, "", "")
+                    channels[name] = make_channel(replace(setup, name=name, settings=given, report=report), built_in)
             heartbeat = HeartbeatChannel(db, settings.heartbeat)
             if settings.heartbeat.enabled:
                 channels[HEARTBEAT] = heartbeat

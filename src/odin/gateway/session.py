@@ -157,6 +157,7 @@ class ChatSession:
         session = cls(services, replace(chat, session=client.session.id), client, workspace.config)
         tool.place = cron.place = session.get_place
         cron.maker = session.get_maker
+        tool.answers = session.get_answered
         tool.on_sent = session.note_message
         return session
 
@@ -165,6 +166,11 @@ class ChatSession:
 
     def get_maker(self) -> JobMaker:
         return self._maker
+
+    def get_answered(self) -> str:
+        """Return the key of the message that the running turn answers, or ""."""
+        key = _get_key(self._turn)
+        return key if key in self._waiting else ""
 
     def note_message(self) -> None:
         """The model has sent a message to this chat in this turn."""

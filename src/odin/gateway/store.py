@@ -10,7 +10,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +20,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.config.files import write_atomically
 from odin.core.errors import ConfigError, StateUnwritable, UsageError
 from odin.core.format import clip_line
 from odin.core.private_folders import make_private_folder
-from odin.gateway.channel import AnswerState, Button, InboundMessage, SenderRight
+from odin.gateway.channel import AnswerState, Button, InboundMessage, Media, SenderRight
 from odin.server.pairing_codes import CODE_TTL_S, MAX_CODES, find_by_digest, format_code, hash_code, make_code
 
 STORE_NAME = "gateway.db"
@@ -33,7 +34,7 @@ MAX_WAITING = 100
 MAX_ATTEMPTS = 10
 """How often a message is tried that the gateway did not survive."""
 
-_VERSION = 1
+_VERSION = 2
 _KEPT_S = 30 * 86_400
 """How long messages and answers are kept. Longer than any platform repeats one."""
 
@@ -143,6 +144,7 @@ class DuePart(Struct, frozen=True, array_like=True):
     created: float
     due: float
     was_sending: bool
+    file: Media | None
 
 
 class NewPart(Struct, frozen=True):
@@ -154,6 +156,7 @@ class NewPart(Struct, frozen=True):
     text: str
     answers: str = ""
     buttons: tuple[Button, ...] = ()
+    file: Media | None = None
 
 
 class QueueItem(Struct, frozen=True, array_like=True):
@@ -220,6 +223,7 @@ class GatewayStore:
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time, *, is_reader: bool = False) -> None:
         self._clock = clock
+        self._files = folder / "sent_files"
         self._begin = "BEGIN" if is_reader else "BEGIN IMMEDIATE"
         path = (folder if is_reader else make_private_folder(folder)) / STORE_NAME
         try:
@@ -235,6 +239,8 @@ class GatewayStore:
                 if version == 0 and not is_reader:
                     for statement in _SCHEMA.split(";"):
                         db.execute(statement)
+                if version < 2 and not is_reader:
+                    db.execute("ALTER TABLE outbox ADD COLUMN file TEXT NOT NULL DEFAULT ''")
                     db.execute(f"PRAGMA user_version = {_VERSION}")
                     version = _VERSION
         except (OSError, sqlite3.OperationalError) as error:
@@ -336,10 +342,11 @@ class GatewayStore:
         ).fetchone()
         if found is None:
             return None
-        texts = self._db.execute("SELECT text FROM outbox WHERE answers = ? ORDER BY seq", (key,)).fetchall()
+        parts = self._db.execute("SELECT text, file FROM outbox WHERE answers = ? ORDER BY seq", (key,)).fetchall()
         words: dict[str, str] = {"received": "waiting", "claimed": "running"}
         state = words.get(found[0]) or str(found[0])
-        return AnswerState(state, "\n\n".join(text for (text,) in texts) or found[1])
+        files = tuple(file for _, given in parts if (file := _decode_file(given)) is not None)
+        return AnswerState(state, "\n\n".join(text for text, given in parts if not given) or found[1], files)
 
     def finish(
         self,
@@ -368,9 +375,12 @@ class GatewayStore:
                     (chat.channel, chat.chat, self._format_day(), usd),
                 )
             limit = self._clock() - _KEPT_S  # a few old ones each time, so that the file does not grow
-            for table, state, at in (("inbox", "done", "received"), ("outbox", "sent", "created")):
+            for table, state, at, file in (("inbox", "done", "received", "''"), ("outbox", "sent", "created", "file")):
                 oldest = f"SELECT min(seq) + 10 FROM {table} WHERE state = '{state}'"
-                db.execute(f"DELETE FROM {table} WHERE state = '{state}' AND {at} < ? AND seq < ({oldest})", (limit,))
+                where = f"state = '{state}' AND {at} < ? AND seq < ({oldest})"
+                for (given,) in db.execute(f"DELETE FROM {table} WHERE {where} RETURNING {file}", (limit,)).fetchall():
+                    if (gone := _decode_file(given)) is not None:
+                        Path(gone.path).unlink(missing_ok=True)
             db.execute(
                 "UPDATE chats SET cursor = ?, counted_usd = ? WHERE channel = ? AND chat = ? AND session = ?",
                 (chat.cursor, chat.counted_usd, chat.channel, chat.chat, chat.session),
@@ -404,26 +414,38 @@ class GatewayStore:
         now = self._clock()
         for part in parts:
             db.execute(
-                "INSERT OR IGNORE INTO outbox (key, channel, chat, text, buttons, answers, state, due, created)"
-                " VALUES (?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
+                "INSERT OR IGNORE INTO outbox (key, channel, chat, text, buttons, answers, state, due, created, file)"
+                " VALUES (?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
                 (
                     *(part.key, part.channel, part.chat, part.text, msgspec.json.encode(part.buttons), part.answers),
-                    *(now, now),
+                    *(now, now, msgspec.json.encode(part.file).decode() if part.file is not None else ""),
                 ),
             )
 
-    def add_parts(self, parts: Sequence[NewPart]) -> None:
+    def add_parts(self, parts: Sequence[NewPart], files: Mapping[str, bytes] | None = None) -> None:
+        """Store parts to send. `files` are the contents of those with a file, by their keys."""
+        from hashlib import sha256
+
+        stored: list[NewPart] = []
+        for part in parts:
+            if files and part.file is not None:
+                path = make_private_folder(self._files) / sha256(part.key.encode()).hexdigest()[:24]
+                write_atomically(path, files[part.key])
+                part = replace(part, file=replace(part.file, path=str(path)))
+            stored.append(part)
         with self.transact() as db:
-            self.insert_parts(db, parts)
+            self.insert_parts(db, stored)
 
     def list_heads(self) -> list[DuePart]:
         """Return the first part of each chat that is not sent yet, also if it is not due yet."""
         rows = self._db.execute(
-            "SELECT seq, key, channel, chat, text, buttons, answers, attempts, created, due, state = 'sending'"
+            "SELECT seq, key, channel, chat, text, buttons, answers, attempts, created, due, state = 'sending', file"
             " FROM outbox WHERE seq IN (SELECT min(seq) FROM outbox WHERE state IN ('pending', 'sending')"
             " GROUP BY channel, chat) ORDER BY seq"
         ).fetchall()
-        return [_make(DuePart, (*row[:5], msgspec.json.decode(row[5]), *row[6:])) for row in rows]
+        return [
+            _make(DuePart, (*row[:5], msgspec.json.decode(row[5]), *row[6:-1], _decode_file(row[-1]))) for row in rows
+        ]
 
     def mark_sending(self, seq: int) -> None:
         self._db.execute("UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE seq = ?", (seq,))
@@ -609,6 +631,10 @@ def _make(kind: type[S], row: Sequence[Any]) -> S:
 
 def _decode(body: bytes) -> InboundMessage:
     return msgspec.json.decode(body, type=InboundMessage)
+
+
+def _decode_file(text: str) -> Media | None:
+    return msgspec.json.decode(text, type=Media) if text else None
 
 
 def _parse_failed(id: str) -> tuple[str, int]:

@@ -5,7 +5,9 @@ calls it again; nothing that is sent meanwhile counts as a sign of life.
 """
 
 import asyncio
+import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,12 @@ from odin.gateway.channel import (
     DeliveryFailed,
     DeliveryRefused,
     InboundMessage,
+    Media,
     OutboundPart,
     TokenRefused,
 )
 from odin.gateway.channels.intake import MAX_FILE_BYTES, Intake, RemoteFile
-from odin.gateway.channels.platform_api import TIMEOUT_S, FileRefused, PlatformApi
+from odin.gateway.channels.platform_api import DOWNLOAD_S, TIMEOUT_S, FileRefused, PlatformApi
 from odin.gateway.channels.telegram_html import render_html
 from odin.gateway.prompt_text import quote
 
@@ -38,6 +41,7 @@ _UPDATES = ("message", "edited_message", "callback_query")
 _UNREADABLE = ("voice", "audio", "video", "video_note", "animation", "sticker", "contact", "location", "poll")
 """Fields of messages that have no text and no file for a model."""
 
+_PHOTOS = ("image/jpeg", "image/png", "image/webp")
 _TOKEN = re.compile(r"\d{3,}:[\w-]{20,}")
 _COMMANDS = (("help", "what you can write"), ("clear", "start a new conversation"), ("stop", "stop what is running"))
 
@@ -159,7 +163,7 @@ class _FilePath(Struct, frozen=True):
 
 
 class TelegramChannel:
-    abilities = Abilities(max_length=4000, buttons=True, edits=True, typing=True)
+    abilities = Abilities(max_length=4000, buttons=True, edits=True, typing=True, max_file_bytes=MAX_FILE_BYTES)
 
     def __init__(self, setup: ChannelSetup, *, poll_s: float = POLL_S, grace_s: float = GRACE_S) -> None:
         self.name = setup.name
@@ -186,7 +190,7 @@ class TelegramChannel:
             await self._call("setMyCommands", commands=commands)
         intake, offset = Intake(self, inbox, self._folder), 0
         while True:
-            limits = {"offset": offset, "timeout": int(self._poll_s), "allowed_updates": _UPDATES}
+            limits: dict[str, Any] = {"offset": offset, "timeout": int(self._poll_s), "allowed_updates": _UPDATES}
             try:
                 raw = await self._call("getUpdates", timeout_s=self._poll_s + self._grace_s, **limits)
             except DeliveryFailed as error:
@@ -291,10 +295,35 @@ class TelegramChannel:
 
     async def send(self, part: OutboundPart) -> str:
         params = _address(part.chat)
+        if part.file is not None:
+            return await self._send_file(part.file, params)
         if part.buttons:
             params["reply_markup"] = {"inline_keyboard": _arrange(part.buttons)}
         sent = await self._call_with_text("sendMessage", part.text, params)
         return str(msgspec.json.decode(sent, type=_Sent).message_id)
+
+    async def _send_file(self, file: Media, params: dict[str, Any]) -> str:
+        """Send a picture as one, and all else, also pictures that Telegram does not take, as a document."""
+        content = Path(file.path).read_bytes()
+        is_photo = file.media_type in _PHOTOS
+        try:
+            sent = await self._upload("sendPhoto" if is_photo else "sendDocument", file, content, params)
+        except DeliveryRefused:
+            if not is_photo:
+                raise
+            sent = await self._upload("sendDocument", file, content, params)
+        return str(msgspec.json.decode(sent, type=_Sent).message_id)
+
+    async def _upload(self, method: str, file: Media, content: bytes, params: dict[str, Any]) -> bytes:
+        field_name = "photo" if method == "sendPhoto" else "document"
+        name = "".join("_" if char in '"\\\r\n' else char for char in file.name)
+        mark = os.urandom(16).hex()
+        lines = [f'--{mark}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{params[key]}\r\n' for key in params]
+        lines.append(f'--{mark}\r\nContent-Disposition: form-data; name="{field_name}"; filename="{name}"\r\n')
+        lines.append(f"Content-Type: {file.media_type}\r\n\r\n")
+        body = "".join(lines).encode() + content + f"\r\n--{mark}--\r\n".encode()
+        headers = {"content-type": f"multipart/form-data; boundary={mark}"}
+        return await self._call(method, timeout_s=DOWNLOAD_S, body=body, headers=headers)
 
     async def edit(self, chat: str, message: str, text: str) -> None:
         params = {"chat_id": _address(chat)["chat_id"], "message_id": int(message)}
@@ -317,9 +346,18 @@ class TelegramChannel:
                 raise
         return await self._call(method, text=text, **params)
 
-    async def _call(self, method: str, *, timeout_s: float = TIMEOUT_S, **params: Any) -> bytes:
-        """Return the result of a method as JSON."""
-        reply = await self._api.request("POST", f"{self._methods}/{method}", body=params, timeout=timeout_s)
+    async def _call(
+        self,
+        method: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        **params: Any,
+    ) -> bytes:
+        """Return the result of a method as JSON. It is given the parameters, or a `body` of another kind."""
+        url, given = f"{self._methods}/{method}", params if body is None else body
+        reply = await self._api.request("POST", url, headers, given, timeout=timeout_s)
         try:
             answer = msgspec.json.decode(reply.content, type=_Answer)
         except msgspec.MsgspecError:

@@ -15,6 +15,7 @@ import ipaddress
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,9 +29,11 @@ from odin.gateway.channel import (
     DeliveryRefused,
     InboundMessage,
     InboxFull,
+    Media,
     MessageOptions,
     OutboundPart,
 )
+from odin.gateway.channels.intake import MAX_FILE_BYTES
 from odin.server.http import HttpServer
 
 WINDOW_S = 300
@@ -54,7 +57,14 @@ class WebhookChannel:
     """All webhooks of the settings. The name of one is its account, its chat and its sender."""
 
     name = "webhook"
-    abilities = Abilities(max_length=100_000, is_idempotent=True, is_internal=True, right="sender", approves=False)
+    abilities = Abilities(
+        max_length=100_000,
+        max_file_bytes=MAX_FILE_BYTES,
+        is_idempotent=True,
+        is_internal=True,
+        right="sender",
+        approves=False,
+    )
 
     def __init__(self, setup: ChannelSetup, clock: Callable[[], float] = time.time) -> None:
         self._webhooks = setup.gateway.webhooks
@@ -96,7 +106,7 @@ class WebhookChannel:
 
     async def _answer(
         self, method: str, path: str, headers: dict[str, str], receive: Any
-    ) -> tuple[int, dict[str, str]]:
+    ) -> tuple[int, dict[str, Any]]:
         assert self._inbox is not None
         top, _, rest = path.removeprefix("/").partition("/")
         name, _, asked = rest.partition("/")
@@ -109,7 +119,8 @@ class WebhookChannel:
             found = await self._inbox.find_answer(self.name, name, asked)
             if found is None:
                 raise _HttpError(404, "There is no such message.")
-            return 200, {"id": asked, "state": found.state, "text": found.text}
+            answer: dict[str, Any] = {"id": asked, "state": found.state, "text": found.text}
+            return 200, answer | ({"files": [_encode_file(one) for one in found.files]} if found.files else {})
         if len(given) > _MAX_ID_CHARS:
             raise _HttpError(400, f"X-Odin-Id has more than {_MAX_ID_CHARS} characters.")
         webhook = self._webhooks[name]
@@ -145,7 +156,8 @@ class WebhookChannel:
             raise DeliveryRefused(f"There is no webhook {part.chat} any more.")
         if not webhook.callback_url:
             return ""  # its sender asks for it
-        body = msgspec.json.encode({"id": part.answers, "text": part.text})
+        said = {"text": part.text} if part.file is None else {"text": "", "files": [_encode_file(part.file)]}
+        body = msgspec.json.encode({"id": part.answers, **said})
         timestamp = str(int(self._clock()))
         headers = {
             "Content-Type": "application/json",
@@ -167,6 +179,15 @@ class WebhookChannel:
 
     async def show_typing(self, chat: str) -> None:
         """Programs are sent answers only."""
+
+
+def _encode_file(file: Media) -> dict[str, Any]:
+    """Return a file as JSON has it: the content, which is bytes, in base64."""
+    try:
+        content = Path(file.path).read_bytes()
+    except OSError as error:
+        raise DeliveryRefused(f"The file {file.name} is gone.") from error
+    return {"name": file.name, "type": file.media_type, "content": content}
 
 
 async def _read_body(receive: Any) -> bytes:

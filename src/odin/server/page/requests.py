@@ -20,10 +20,28 @@ from odin.ui.permission_text import (
 )
 from odin.ui.terminal import escape_hidden
 
+_KEYS = {
+    "allow_once": ("y",),
+    "allow_session": ("s",),
+    "allow_project": ("p",),
+    "allow_everywhere": ("u",),
+    "allow_mode": ("a",),
+    "deny": ("n",),
+    "deny_always": ("d",),
+    "stop": ("Escape",),
+    "approve": ("y",),
+    "approve_edits": ("a",),
+    "approve_new_session": ("s",),
+    "revise": ("r", "c"),
+    "keep_planning": ("n", "Escape"),
+}
+_TONES = {"allow_once": "primary", "approve": "primary", "stop": "danger"}
+
 
 def encode_request(ask: Interaction, cwd: str = "") -> dict[str, Any]:
     """Return a request as JSON values. What an answer must repeat exactly is in fields named `value`."""
     request = _escape(msgspec.to_builtins(ask))
+    choices = request.pop("choices")
     del request["facts"]
     request |= {
         "title": _make_title(ask, cwd),
@@ -37,7 +55,32 @@ def encode_request(ask: Interaction, cwd: str = "") -> dict[str, Any]:
         request["has_run"] = ask.permission.effects is not None
     if ask.kind == "plan":
         request["path"] = ask.plan.path
+    request["answers"] = _list_answers(ask, [one for one in choices if one.get("asks") != "rule" or request["rules"]])
     return request
+
+
+def _list_answers(ask: Interaction, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the buttons with their keys, first what can be chosen. `step` is what is filled in or shown before."""
+    answers = [
+        {"keys": _KEYS.get(one["key"], ()), "tone": _TONES.get(one["key"], ""), "step": one.get("asks", "")} | one
+        for one in choices
+    ]
+    if ask.kind == "plan":
+        answers.append({"keys": ("e",), "label": "Edit the plan", "step": "plan"})
+    if ask.kind != "permission":
+        return answers
+    has_run = ask.permission.effects is not None
+    known = {one["key"]: one for one in choices}
+    if "deny" in known:
+        label = "Discard and tell the model…" if has_run else "Deny with a reason"
+        answers.append(known["deny"] | {"keys": ("r",), "label": label, "step": "text"})
+    if any(field.name == "args" for field in ask.form):
+        if not ask.agent:
+            label = f"{'Keep' if has_run else 'Allow'} with a note"
+            answers.append(known["allow_once"] | {"keys": ("w",), "label": label, "step": "note", "rare": True})
+        label = "Edit and run again" if has_run else "Edit"
+        answers.append({"keys": ("e",), "label": label, "step": "edit", "rare": True})
+    return [*answers, {"keys": ("v",), "label": "Show all", "step": "all", "rare": True}]
 
 
 def edit_request(ask: Interaction, texts: Mapping[str, str]) -> EditedRequest:

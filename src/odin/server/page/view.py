@@ -39,6 +39,7 @@ _REFRESH_S = 0.1
 """Between two looks at the state of the session: it copies the whole conversation."""
 
 _READY_S = 60.0
+_PROCESS_MARKS = {"running": ("▶", "accent"), "failed": ("✗", "bad")}
 _FROM_SNAPSHOT = ("title", "permission_mode", "role")
 _FROM_INFO = ("cwd", "branch", "version", "effort", "warnings", "sandbox", "sees_images")
 
@@ -173,7 +174,12 @@ class SessionView:
             **{name: getattr(shot, name) for name in _FROM_SNAPSHOT},
             **{name: getattr(info, name) for name in _FROM_INFO},
             "is_working": shot.executing or shot.team_working,
-            "processes": [msgspec.to_builtins(one) | {"text": describe_process(one)} for one in processes],
+            "processes": [
+                msgspec.to_builtins(one)
+                | _encode_mark(*_PROCESS_MARKS.get(one.status, ("■", "dim")))
+                | {"text": describe_process(one)}
+                for one in processes
+            ],
             "files": files,
         }
         return clean(msgspec.to_builtins(state)) | {
@@ -216,6 +222,9 @@ class SessionView:
         record = next((one for one in self.shot.sub_agents if one.id == id), None)
         return {
             "id": id,
+            **_encode_mark(
+                *(("?", "warn") if status.is_asking else ("◐", "accent") if status.is_working else ("•", "dim"))
+            ),
             "description": status.task,
             "type": status.type,
             "state": status.state,
@@ -310,6 +319,10 @@ class ViewFeed(FrameFeed):
             self._sent = {key: form for key, form in self._sent.items() if key in recent}
         self.last_seq = self._view.last_seq
         return (_encode("change", change) if change else b"") + super()._take()
+
+
+def _encode_mark(mark: str, tone: str) -> dict[str, str]:
+    return {"mark": mark, "tone": tone}
 
 
 def _describe_budget(facts: SessionFacts) -> str:

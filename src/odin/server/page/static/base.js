@@ -4,7 +4,7 @@ import { useEffect, useReducer, useState } from './vendor/hooks.js';
 import { html } from './template.js';
 
 export * from './vendor/hooks.js';
-export { Component, render } from './vendor/preact.js';
+export { render } from './vendor/preact.js';
 export { html };
 
 export class Emitter extends EventTarget {

@@ -31,7 +31,7 @@ function BoardSection({ heading, facts, columns, rows = [], more = 0, act }) {
   const hasActions = rows.some(({ actions }) => actions);
   return html`<section aria-label=${heading}>
     <h2>${heading}</h2>
-    <p class="dim">${facts}</p>
+    ${facts && html`<p class="dim">${facts}</p>`}
     ${rows.length > 0 && html`<table class="table" aria-label=${heading}>
       <thead><tr>${columns.map((name) => html`<th key=${name} scope="col">${name}</th>`)}${hasActions && html`<th scope="col"><span class="unseen">Actions</span></th>`}</tr></thead>
       <tbody>${shown.map(({ key, cells, actions }) => html`<tr key=${key}>

@@ -159,8 +159,7 @@ const THEMES = { auto: 'as the system', light: 'light', dark: 'dark' };
 
 function setTheme(theme) {
   save('theme', theme === 'auto' ? '' : theme);
-  if (theme === 'auto') delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
+  document.documentElement.dataset.theme = theme;
 }
 
 export const openSettings = (app) => openDialog(Settings, { app });

@@ -7,10 +7,6 @@ import { Diff } from './diff.js';
 import { MarkdownText } from './markdown.js';
 
 const SCOPES = [['session', 'for this session'], ['project', 'for this project'], ['user', 'for all projects']];
-const KEYS = {
-  permission: { y: 'allow_once', s: 'allow_session', p: 'allow_project', u: 'allow_everywhere', a: 'allow_mode', n: 'deny', d: 'deny_always', r: 'deny_words', w: 'allow_note', e: 'edit', v: 'all', m: 'more', Escape: 'stop' },
-  plan: { y: 'approve', a: 'approve_edits', s: 'approve_new_session', r: 'revise', c: 'revise', n: 'keep_planning', Escape: 'keep_planning', e: 'edit_plan' },
-};
 
 export function InteractionView({ screen, ask: original, total }) {
   const [edited, setEdited] = useState(null); // the arguments as they were edited, and the request that makes of it
@@ -25,11 +21,8 @@ export function InteractionView({ screen, ask: original, total }) {
   const required = useRef(null);
   const may = screen.can('approve');
   const ask = edited?.request ?? original;
-  const { kind, form, rules, has_run: hasRun } = ask;
-  const isPermission = kind === 'permission';
+  const { kind, form, answers } = ask;
   const isForm = kind === 'questions' || kind === 'elicitation';
-  const choices = ask.choices.filter(({ asks }) => asks !== 'rule' || rules.length);
-  const find = (key) => choices.find((one) => one.key === key);
   const field = (name) => form.find((one) => one.name === name);
 
   // What is typed for the prompt must not answer: the request gets the keys once the prompt is empty and at rest.
@@ -63,7 +56,7 @@ export function InteractionView({ screen, ask: original, total }) {
   };
 
   const isSeen = () => {
-    if (!isPermission || !required.current) return true;
+    if (kind !== 'permission' || !required.current) return true;
     const view = body.current.getBoundingClientRect();
     if (required.current.getBoundingClientRect().bottom <= view.bottom + 4) return true;
     body.current.scrollTop += view.height * 0.85;
@@ -73,10 +66,11 @@ export function InteractionView({ screen, ask: original, total }) {
 
   const goTo = (name, choice) => { setMessage(''); setStep({ name, choice }); };
   const back = () => { goTo('ask'); panel.current?.focus(); };
-  const choose = (choice) => {
-    const { key, asks, fields, permission_mode: mode, role } = choice;
-    if (key.startsWith('allow') && !isSeen()) return;
-    if (asks) goTo(asks, choice);
+  const choose = (answer) => {
+    const { key, step: next, fields, permission_mode: mode, role } = answer;
+    if (key?.startsWith('allow') && !isSeen()) return;
+    if (next === 'all') setAll(!isAll);
+    else if (next) goTo(next, answer);
     else {
       give({
         choice: key, ...(mode && { permission_mode: mode }), ...(role && { role }), ...(plan !== null && fields?.includes('plan') && { plan }),
@@ -84,34 +78,15 @@ export function InteractionView({ screen, ask: original, total }) {
       });
     }
   };
-  const deny = isPermission && find('deny');
-  const mayEdit = isPermission && field('args');
-  const extras = [
-    deny && ['deny_words', hasRun ? 'Discard and tell the model…' : 'Deny with a reason', () => goTo('text', deny)],
-    mayEdit && !ask.agent && ['allow_note', `${hasRun ? 'Keep' : 'Allow'} with a note`, () => isSeen() && goTo('note', find('allow_once')), 'rare'],
-    mayEdit && ['edit', hasRun ? 'Edit and run again' : 'Edit', () => goTo('edit'), 'rare'],
-    isPermission && ['all', isAll ? 'Show less' : 'Show all', () => setAll(!isAll), 'rare'],
-    kind === 'plan' && ['edit_plan', 'Edit the plan', () => goTo('plan')],
-  ].filter(Boolean);
-  const keyOf = (name) => Object.entries(KEYS[kind] ?? {}).find(([key, action]) => action === name && key.length === 1)?.[0];
 
   const onKeyDown = (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !may) return;
     if (event.key === 'Escape' && step.name !== 'ask') take(event, back);
     if (event.target.closest('input, textarea, select') || step.name !== 'ask') return;
-    const action = KEYS[kind]?.[event.key];
-    if (!action || isBusy) return;
-    const choice = find(action);
-    take(event, () => {
-      if (choice) choose(choice);
-      else if (action === 'more') setMore(!isMore);
-      else extras.find(([name]) => name === action)?.[2]();
-    });
+    const answer = answers.find(({ keys }) => keys.includes(event.key));
+    if (isForm || isBusy || (!answer && event.key !== 'm')) return;
+    take(event, () => (answer ? choose(answer) : setMore(!isMore)));
   };
-
-  const usual = choices.filter(({ rare, key }) => isMore || (!rare && key !== 'stop'));
-  const shownExtras = extras.filter(([, , , rare]) => isMore || !rare);
-  const hasMore = choices.some(({ rare }) => rare) || extras.length > shownExtras.length;
 
   return html`<section class="interaction" ref=${panel} tabindex="-1" role="region" aria-label="Request" data-kind=${kind} data-state=${step.name} onKeyDown=${onKeyDown}>
     <header>
@@ -135,16 +110,16 @@ export function InteractionView({ screen, ask: original, total }) {
       : ['rule', 'text', 'note'].includes(step.name) ? html`<${AnswerStep} ...${{ ask, step, give, back, isBusy }} field=${field('text')} />`
       : step.name === 'plan' ? html`<div class="answers"><button class="primary" onClick=${back}>Use this plan</button><button onClick=${() => { setPlan(null); back(); }}>Discard the changes</button></div>`
       : html`<div class="answers" role="group" aria-label="Answers">
-          ${usual.map((choice) => html`<${AnswerButton} key=${choice.key} ...${choice} keyName=${keyOf(choice.key)} isBusy=${isBusy} run=${() => choose(choice)}
-            tone=${['allow_once', 'approve'].includes(choice.key) ? 'primary' : choice.key === 'stop' ? 'danger' : ''} />`)}
-          ${shownExtras.map(([name, label, run]) => html`<${AnswerButton} key=${name} label=${label} keyName=${keyOf(name)} isBusy=${isBusy} run=${run} />`)}
-          ${hasMore && html`<${AnswerButton} label=${isMore ? 'Fewer' : 'More…'} keyName="m" run=${() => setMore(!isMore)} />`}
+          ${answers.filter(({ rare }) => isMore || !rare).map((answer, at) => html`<${AnswerButton} key=${at} ...${answer} label=${isAll && answer.step === 'all' ? 'Show less' : answer.label} isBusy=${isBusy} run=${() => choose(answer)} />`)}
+          ${answers.some(({ rare }) => rare) && html`<${AnswerButton} label=${isMore ? 'Fewer' : 'More…'} keys="m" run=${() => setMore(!isMore)} />`}
         </div>`}
   </section>`;
 }
 
-const AnswerButton = ({ label, about, keyName, tone = '', isBusy, run }) => html`<button class=${tone} disabled=${isBusy} title=${about}
-  aria-keyshortcuts=${keyName} onClick=${run}><span>${label}</span>${keyName && html` <kbd aria-hidden="true">${keyName}</kbd>`}</button>`;
+function AnswerButton({ label, about, keys: [name = ''], tone = '', isBusy, run }) {
+  const isLetter = name.length === 1;
+  return html`<button class=${tone} disabled=${isBusy} title=${about} aria-keyshortcuts=${isLetter ? name : undefined} onClick=${run}><span>${label}</span>${isLetter && html` <kbd aria-hidden="true">${name}</kbd>`}</button>`;
+}
 
 function Details({ ask, required, isAll, plan }) {
   const { details = [], warnings = [], args, rules } = ask;
@@ -222,7 +197,7 @@ async function carryOut(screen, plan, role = '') {
 }
 
 // Questions and what an MCP server asks for: options, own words, numbers. The browser checks their limits.
-function Form({ ask: { form, choices }, give, isBusy, may }) {
+function Form({ ask: { form, answers }, give, isBusy, may }) {
   const [given, setGiven] = useState(() => form.map(({ value }) => ({ picked: [], own: String(value ?? '') })));
   const change = (at, made) => setGiven(given.map((one, other) => (other === at ? { ...one, ...made } : one)));
   const send = () => {
@@ -230,7 +205,7 @@ function Form({ ask: { form, choices }, give, isBusy, may }) {
   };
   return html`<form class="form stack" onSubmit=${send}>
     ${form.map((field, at) => html`<${Field} key=${at} ...${field} ...${given[at]} may=${may} change=${(made) => change(at, made)} />`)}
-    ${may && html`<div class="buttons">${choices.some(({ key }) => key === 'cancel') && html`<button disabled=${isBusy} onClick=${() => give({ choice: 'cancel' })}>${form.length > 1 ? 'Cancel all' : 'Cancel'}</button>`}
+    ${may && html`<div class="buttons">${answers.some(({ key }) => key === 'cancel') && html`<button disabled=${isBusy} onClick=${() => give({ choice: 'cancel' })}>${form.length > 1 ? 'Cancel all' : 'Cancel'}</button>`}
       <button class="primary" disabled=${isBusy}>Answer</button></div>`}
   </form>`;
 }

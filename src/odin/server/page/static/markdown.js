@@ -1,8 +1,8 @@
 // Markdown as vnodes. What has been parsed stays parsed: while an answer grows, only its tail is parsed again.
 
-import { Component, html, useState } from './base.js';
+import { html, useMemo, useState } from './base.js';
 import { colorLines } from './diff.js';
-import { FENCE, parseBlocks, parseInline } from './parser.js';
+import { parseBlocks, parseInline, readFence } from './parser.js';
 
 const PIECE = 8_000; // characters that are parsed at once
 const GROUP = 25; // finished blocks that are rendered together
@@ -38,14 +38,12 @@ export class Markdown {
   #parse(text) {
     for (;;) {
       const rest = text.slice(this.#at);
-      const fence = FENCE.exec(rest);
-      if (fence) {
-        const end = findFenceEnd(rest, fence);
-        const code = { type: 'code', lang: fence[2].trim(), text: rest.slice(fence[0].length, end.text) };
+      const code = readFence(rest);
+      if (code) {
         this.open = [code];
-        if (end.next < 0) return;
+        if (code.next < 0) return;
         this.done.push(code);
-        this.#at += end.next;
+        this.#at += code.next;
         continue;
       }
       const blocks = parseBlocks(rest.slice(0, PIECE));
@@ -76,14 +74,6 @@ export class Markdown {
   }
 }
 
-function findFenceEnd(text, fence) {
-  const closing = new RegExp(`^ {0,3}\\${fence[1][0]}{${fence[1].length},}[ \\t]*(?:\\n|$)`, 'gm');
-  closing.lastIndex = fence[0].length;
-  const found = fence[0].endsWith('\n') ? closing.exec(text) : null;
-  if (!found) return { text: text.length, next: -1 };
-  return { text: Math.max(found.index - 1, fence[0].length), next: found.index + found[0].length };
-}
-
 export function MarkdownText({ text, live = false }) {
   const [markdown] = useState(() => new Markdown());
   const [, again] = useState(0);
@@ -95,15 +85,7 @@ export function MarkdownText({ text, live = false }) {
   return html`<div class=${groups.length > 2 ? 'markdown long' : 'markdown'} dir="auto">${groups}<div class="group" key="open">${markdown.open.map((block) => renderBlock(live ? { ...block, isLive: true } : block))}</div></div>`;
 }
 
-class Finished extends Component {
-  shouldComponentUpdate({ blocks }) {
-    return blocks.length !== this.props.blocks.length || blocks[0] !== this.props.blocks[0];
-  }
-
-  render({ blocks }) {
-    return html`<div class="group">${blocks.map(renderBlock)}</div>`;
-  }
-}
+const Finished = ({ blocks }) => useMemo(() => html`<div class="group">${blocks.map(renderBlock)}</div>`, [blocks.length, blocks[0]]);
 
 function renderBlock(block) {
   switch (block.type) {
@@ -150,15 +132,7 @@ function renderPart(part) {
 const CHUNK = 4_000;
 const MOST_COLORED = 60_000;
 
-class Chunk extends Component {
-  shouldComponentUpdate({ text, isColored }) {
-    return text !== this.props.text || isColored !== this.props.isColored;
-  }
-
-  render({ text, lang, isColored }) {
-    return html`<div class="chunk">${isColored ? highlight(text, lang) : text}</div>`;
-  }
-}
+const Chunk = ({ text, lang, isColored }) => useMemo(() => html`<div class="chunk">${isColored ? highlight(text, lang) : text}</div>`, [text, isColored]);
 
 // Splits long code into pieces that end with a line, so that what has been rendered stays.
 function* splitCode(text) {

@@ -110,7 +110,7 @@ function Sections({ screen }) {
     ${agents.length > 0 && html`<${Section} title="Agents" more=${asking ? `${asking} waiting for you` : ''}>
       ${session.agent && html`<a class="row" data-closes href=${linkTo(session.id)}>main</a>`}
       ${agents.map((agent) => html`<a key=${agent.id} class="row" data-closes href=${linkTo(session.id, agent.id)} aria-current=${agent.id === session.agent ? 'page' : undefined}>
-        <span class=${agent.is_asking ? 'warn' : agent.is_working ? 'accent' : 'dim'} aria-hidden="true">${agent.is_asking ? '?' : agent.is_working ? '◐' : '•'}</span>
+        <span class=${agent.tone} aria-hidden="true">${agent.mark}</span>
         <span class="what"><b data-color=${agent.color || undefined}>${agent.id}</b> <span>${clip(agent.description, 60)}</span>
           <span class="detail">${join(oneLine(agent.text, 80), agent.context_limit && `context ${Math.round((100 * agent.context_tokens) / agent.context_limit)}%`)}</span></span></a>`)}
       ${row('/agents', html`<span class="dim">stop, steer or close</span>`)}<//>`}
@@ -118,7 +118,7 @@ function Sections({ screen }) {
       ${files.slice(0, 12).map((file) => row(`/diff ${file.path}`, html`<span class="path">${file.path}</span> ${file.is_deleted ? html`<span class="bad">deleted</span>` : file.is_counted ? html`<${Counts} ...${file} />` : null}`))}
       ${row('/diff', html`<span class="dim">${files.length > 12 ? `${files.length - 12} more · ` : ''}all changes</span>`)}<//>`}
     ${processes.length > 0 && html`<${Section} title="Background processes" more=${running || ''}>
-      ${processes.slice(0, 6).map((one) => row(`/ps ${one.id}`, html`<span class=${one.status === 'running' ? 'accent' : one.status === 'failed' ? 'bad' : 'dim'}>${one.status === 'running' ? '▶' : one.status === 'failed' ? '✗' : '■'}</span>
+      ${processes.slice(0, 6).map((one) => row(`/ps ${one.id}`, html`<span class=${one.tone}>${one.mark}</span>
         <b>${one.id}</b> <span>${clip(one.description || one.command, 60)}</span>`))}<//>`}
     <${Section} title="Project">
       <p class="path">${state.cwd}</p>

@@ -6,7 +6,7 @@ const UNDERLINE = /^ {0,3}(=+|-+)[ \t]*$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:( +)(?=\S)|[ \t]*$)/;
 const DELIMITERS = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
-export const FENCE = /^ {0,3}(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})([^\n]*)(?:\n|$)/;
+const FENCE = /^ {0,3}(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})([^\n]*)(?:\n|$)/;
 const TASK = /^\[([ xX])\][ \t]+/;
 const isBlank = (line) => !line.trim();
 // The first line from here that is not blank, or not as `test` says.
@@ -36,7 +36,11 @@ function readBlock(lines, at) {
   const line = lines[at];
   const heading = HEADING.exec(line);
   if (heading) return [{ type: 'heading', depth: heading[1].length, text: heading[2] ?? '' }, at + 1];
-  if (FENCE.test(line)) return readFence(lines, at);
+  if (FENCE.test(line)) {
+    const rest = lines.slice(at).join('\n');
+    const code = readFence(rest);
+    return [{ ...code, isFenced: true }, code.next < 0 ? lines.length : at + rest.slice(0, code.next).replace(/\n$/, '').split('\n').length];
+  }
   if (RULE.test(line)) return [{ type: 'hr' }, at + 1];
   if (QUOTE.test(line)) return readQuote(lines, at);
   if (ITEM.test(line)) return readList(lines, at);
@@ -51,13 +55,17 @@ function readBlock(lines, at) {
   return [{ type: 'paragraph', text: lines.slice(at, end).map((one) => one.trimStart()).join('\n').trimEnd() }, end];
 }
 
-function readFence(lines, at) {
-  const [, mark, lang] = FENCE.exec(lines[at]);
-  const indent = lines[at].search(/\S/);
-  const closing = new RegExp(`^ {0,3}\\${mark[0]}{${mark.length},}[ \\t]*$`);
-  const end = skip(lines, at + 1, (line) => !closing.test(line));
-  const text = lines.slice(at + 1, end).map((line) => line.replace(new RegExp(`^ {0,${indent}}`), '')).join('\n');
-  return [{ type: 'code', lang: lang.trim(), text, isFenced: true }, Math.min(end + 1, lines.length)];
+// The fenced code that a text begins with; `next` is where the text goes on, -1 if it is not closed.
+export function readFence(text) {
+  const fence = FENCE.exec(text);
+  if (!fence) return null;
+  const [{ length: start }, mark, lang] = fence;
+  const closing = new RegExp(`^ {0,3}\\${mark[0]}{${mark.length},}[ \\t]*(?:\\n|$)`, 'gm');
+  closing.lastIndex = start;
+  const found = fence[0].endsWith('\n') ? closing.exec(text) : null;
+  const code = text.slice(start, found ? Math.max(found.index - 1, start) : text.length);
+  const indent = new RegExp(`^ {0,${text.search(/\S/)}}`, 'gm');
+  return { type: 'code', lang: lang.trim(), text: code.replace(indent, ''), next: found ? found.index + found[0].length : -1 };
 }
 
 function readIndented(lines, at) {
