@@ -25,7 +25,7 @@ from odin.fleet.report import FORMATS, make_report
 from odin.fleet.run_folder import RunFolder
 from odin.fleet.run_table import RunTable
 from odin.fleet.summary import summarize
-from odin.fleet.task import FleetTask
+from odin.fleet.task import FleetTask, TaskLimits
 from odin.fleet.terminal_board import render_board
 from odin.testing import ScriptedServer, call, say
 from odin.testing.script import SeenRequest, Turn
@@ -225,6 +225,13 @@ def test_a_stopped_run_gives_its_tasks_back(home: Path, workspace: Path) -> None
         assert after.communicate(timeout=60)[0].startswith("1 task: 1 passed.\n")
         assert after.returncode == 0
         assert json.dumps(model.requests[-1].messages).count("Do it.") == 1
+
+
+def test_the_page_about_the_fleet_names_every_field() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
+    rows = page[page.index("| field |") : page.index("Lines of SWE-bench")]
+    fields = {*FleetTask.__struct_fields__, *TaskLimits.__struct_fields__}
+    assert [name for name in sorted(fields) if f"`{name}`" not in rows] == []
 
 
 # --- boards ---

@@ -98,6 +98,7 @@ commands:
   odin status            show the version, the settings, the workspace and the gateway
   odin cron              list, add, remove or run schedules of the gateway
   odin trigger NAME      report something to the gateway, for a model to look at
+  odin fleet             run many tasks at once; watch, report and compare runs
   odin share ID          share a session as a page without secrets; list and revoke
   odin acp               work as an agent of an editor: Zed, JetBrains, Neovim, Emacs, VS Code
   odin attach ID|URL     watch and steer a session that is open elsewhere

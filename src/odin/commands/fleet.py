@@ -79,7 +79,7 @@ def run_fleet(argv: list[str]) -> int:
         "compare": _compare,
         "remove": _remove,
     }
-    parser.add_argument("what", choices=[*commands], metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("what", choices=[*commands, "worker"], metavar="COMMAND", help="one of the commands below")
     parser.add_argument("names", nargs="*", metavar="NAME", help="its TASKS, RUN or TASK")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plain", action="store_true", help="run, watch: one line for each task instead of a board")
@@ -93,6 +93,7 @@ def run_fleet(argv: list[str]) -> int:
         add("--model", default="", help="model of tasks that name none"),
         add("--pool", default="", metavar="NAME", help="model pool of tasks that name neither"),
         add("--mode", default="", help="mode of tasks that name none (default: edit)"),
+        add("--repositories", default="", metavar="DIR", help="where the repositories of SWE-bench lines are"),
         add("--unsandboxed", action="store_true", help="run although no sandbox works here"),
         add("--keep", action="store_true", help="keep the checkouts of tasks that passed"),
         add("--continue", action="store_true", dest="goes_on", help="go on with the run of this name"),
@@ -195,7 +196,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _make_row(run: ListedRun) -> tuple[str, ...]:
     summary = run.summary
-    state = "running" if run.process else "done" if summary.done == summary.total else "stopped"
+    state = "running" if run.process or summary.running else "done" if summary.done == summary.total else "stopped"
     return (
         run.name,
         format_age(time.time() - run.created),
@@ -216,7 +217,10 @@ def _show_status(args: argparse.Namespace) -> int:
     runner = places.find_runner()
     left = summary.total - summary.done
     go_on = f"{pluralize(left, 'task')} left; `odin fleet run --continue {places.name}` goes on."
-    lines = [f"Process {runner} runs it." if runner else "Nothing runs it." + (f" {go_on}" if left else "")]
+    if places.server.exists():
+        lines = ["It is on a Temporal server, for the workers there."]
+    else:
+        lines = [f"Process {runner} runs it." if runner else "Nothing runs it." + (f" {go_on}" if left else "")]
     lines += list_facts(summary)
     for state in states:
         if state.result is not None and state.result.outcome != "passed":

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from odin.app.roles import load_agents
@@ -20,6 +20,7 @@ from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.format import pluralize
 from odin.fleet.board import LineBoard, RunBoard, list_facts
 from odin.fleet.engine import FleetEngine, FleetRun, TaskState, TaskStatus
+from odin.fleet.predictions import write_predictions
 from odin.fleet.report import make_report
 from odin.fleet.result_store import open_store
 from odin.fleet.run_folder import RunFolder, find_run
@@ -45,8 +46,7 @@ def run_tasks(args: argparse.Namespace) -> int:
         if number < least:
             raise UsageError(f"{flag} must be at least {least}.", "See `odin fleet --help`.")
     places, tasks = (find_run(args.names[0], os.environ), ()) if args.goes_on else _read_order(args)
-    with ExitStack() as stack:
-        stack.enter_context(places.hold())
+    with places.hold():
         return asyncio.run(_coordinate(args, places, tasks))
 
 
@@ -56,7 +56,7 @@ def _read_order(args: argparse.Namespace) -> tuple[RunFolder, tuple[FleetTask, .
     if args.mode:
         parse_mode(args.mode)
     defaults = {name: value for name in ("model", "pool", "mode") if (value := getattr(args, name))}
-    tasks = read_tasks(Path(args.names[0]), get_home_dir(os.environ), defaults=defaults)
+    tasks = read_tasks(Path(args.names[0]), get_home_dir(os.environ), args.repositories, defaults)
     places = RunFolder(args.name or time.strftime("%Y%m%d-%H%M%S"), os.environ)
     if places.table.exists() or places.server.exists():
         hint = f"Choose another --name, or go on with it: odin fleet run --continue {places.name}"
@@ -133,15 +133,19 @@ async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequen
             except OdinError:
                 places.remove()
                 raise
-        board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=True)
         workers = 0 if places.server.exists() else args.workers or os.cpu_count() or 2
+        board = _make_board(run, engine, is_plain=args.plain or args.json, is_mine=workers > 0)
         code = await _work(places, engine, board, workers)
         states = await engine.list_tasks()
+        store, summary = open_store(run.store), summarize(states, time.time())
+        predictions = await write_predictions(store, states)
         if args.json:
             write_json(make_report(run, states, time.time()))
         else:
-            _write_end(places, summarize(states, time.time()))
-        return code or find_exit_code(summarize(states, time.time()))
+            _write_end(places, summary)
+            if predictions:
+                write_output(f"Predictions: {store.locate(predictions[0])}\n")
+        return code or find_exit_code(summary)
     finally:
         await engine.close()
 
@@ -155,9 +159,9 @@ async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers
     working: asyncio.Future[None] = loop.create_future()
 
     def stop(code: int) -> None:
-        board.say(
-            "Stopping at once." if stopped.done() else "Stopping: what runs is given back. Ctrl-C again: at once."
-        )
+        if workers:
+            first = "Stopping: what runs is given back. Ctrl-C again: at once."
+            board.say("Stopping at once." if stopped.done() else first)
         if not stopped.done():
             stopped.set_result(code)
         working.cancel()
@@ -167,9 +171,11 @@ async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers
         loop.add_signal_handler(number, stop, code)
     try:
         with board:
-            while not stopped.done():
+            while not stopped.done() and not board.is_left:
                 working = asyncio.create_task(engine.work(worker.perform, workers, name))
                 while not working.done():
+                    if board.is_left:
+                        working.cancel()
                     board.update(await engine.list_tasks())
                     await board.wait(working)
                 if not working.cancelled():
@@ -204,7 +210,9 @@ def _make_board(run: FleetRun, engine: FleetEngine, *, is_plain: bool, is_mine: 
 def _write_end(places: RunFolder, summary: FleetSummary) -> None:
     write_output("".join(f"{line}\n" for line in list_facts(summary)))
     left = summary.total - summary.done
-    if left:
+    if left and places.server.exists():
+        write_message(f"{pluralize(left, 'task')} left for the workers. `odin fleet watch {places.name}` shows them.")
+    elif left:
         resume = f"odin fleet resume {places.name} && " if summary.paused else ""
         write_message(f"{pluralize(left, 'task')} left. Go on with: {resume}odin fleet run --continue {places.name}")
     elif summary.passed < summary.total:
@@ -220,29 +228,26 @@ def find_exit_code(summary: FleetSummary) -> int:
 
 
 def watch_run(places: RunFolder, *, is_plain: bool) -> int:
-    async def watch() -> int:
-        engine = await open_engine(places)
-        try:
-            board = _make_board(await engine.read_run(), engine, is_plain=is_plain, is_mine=False)
-            leave = asyncio.Event()
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, leave.set)
-            leaving = asyncio.create_task(leave.wait())
-            with board:
-                states: Sequence[TaskState] = ()
-                while not leaving.done() and not board.is_left:
-                    states = await engine.list_tasks()
-                    board.update(states)
-                    is_left = not places.server.exists() and not await asyncio.to_thread(places.find_runner)
-                    if is_left or summarize(states, time.time()).is_over:
-                        break
-                    await board.wait(leaving)
-            leaving.cancel()
-            summary = summarize(await engine.list_tasks(), time.time())
-            if leave.is_set() or board.is_left:
-                return 0
-            _write_end(places, summary)
-            return find_exit_code(summary)
-        finally:
-            await engine.close()
+    return asyncio.run(_watch(places, is_plain=is_plain))
 
-    return asyncio.run(watch())
+
+async def _watch(places: RunFolder, *, is_plain: bool) -> int:
+    engine = await open_engine(places)
+    try:
+        board = _make_board(await engine.read_run(), engine, is_plain=is_plain, is_mine=False)
+        left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: left.done() or left.set_result(None))
+        with board:
+            while not left.done() and not board.is_left:
+                board.update(states := await engine.list_tasks())
+                goes_on = places.server.exists() or await asyncio.to_thread(places.find_runner)
+                if summarize(states, time.time()).is_over or not goes_on:
+                    break
+                await board.wait(left)
+        if left.done() or board.is_left:
+            return 0
+        summary = summarize(await engine.list_tasks(), time.time())
+        _write_end(places, summary)
+        return find_exit_code(summary)
+    finally:
+        await engine.close()

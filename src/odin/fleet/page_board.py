@@ -50,19 +50,22 @@ class FleetBoard:
         """Show all runs, and the tasks of those that run; if none does, those of the latest one."""
         now = self._clock()
         names = list_runs(self._env)
-        runs = [(places, *_read(places)) for places in (RunFolder(name, self._env) for name in names[:_MAX_RUNS])]
+        found = [RunFolder(name, self._env) for name in names[:_MAX_RUNS]]
+        runs = [(places, *_read(places)) for places in found if not places.server.exists()]
         runs.sort(key=lambda item: -item[1].created)
         going = {places.name for places, _, _ in runs if places.find_runner()} or {
             places.name for places, _, _ in runs[:1]
         }
         rows = [_make_run_row(places, run, summarize(states, now), now) for places, run, states in runs]
+        # The page is too impatient to ask a server.
+        rows += [_make_remote_row(places) for places in found if places.server.exists()]
         sections = [
             BoardSection(
                 "Runs",
                 f"{pluralize(len(names), 'run')} on this machine." if runs else "There are no runs.",
                 ("Run", "State", "Done", "Passed", "Failed", "Not run", "Cost", "Started"),
                 tuple(rows),
-                len(names) - len(runs),
+                len(names) - len(found),
             )
         ]
         redact = make_redactor(self._env)
@@ -76,6 +79,8 @@ class FleetBoard:
         if verb not in get_args(Signal):
             raise UsageError("The fleet has no such action.", "Load the page again.")
         places = find_run(name, self._env)
+        if places.server.exists():
+            raise UsageError(f"{name} is on a Temporal server.", f"Use odin fleet {verb} {name}.")
 
         async def signal() -> int:
             table = RunTable(places.table)
@@ -100,6 +105,11 @@ def _read(places: RunFolder) -> tuple[FleetRun, Sequence[TaskState]]:
             await table.close()
 
     return asyncio.run(read())
+
+
+def _make_remote_row(places: RunFolder) -> BoardRow:
+    cells = (places.name, "on a Temporal server", f"odin fleet watch {places.name}")
+    return BoardRow(places.name, tuple(map(BoardCell, (*cells, *[""] * 5))))
 
 
 def _make_run_row(places: RunFolder, run: FleetRun, summary: FleetSummary, now: float) -> BoardRow:
