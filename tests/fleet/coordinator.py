@@ -1,6 +1,7 @@
 """A coordinator that can be killed: ADDRESS NAME STORE TASKS. Whoever comes next with the same name goes on."""
 
 import asyncio
+import os
 import sys
 import time
 from contextlib import suppress
@@ -32,3 +33,4 @@ async def main(address: str, name: str, store: str, tasks: str) -> None:
 
 if __name__ == "__main__":
     asyncio.run(main(*sys.argv[1:]))
+    os._exit(0)  # as `odin` does: threads of the Temporal library may crash an interpreter that ends

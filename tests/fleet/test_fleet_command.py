@@ -325,6 +325,7 @@ async def test_the_page_has_the_runs_and_their_actions(home: Path) -> None:
     async def fail(attempt: Attempt) -> TaskResult:
         return TaskResult("failed", "checks", f"key {secret}", name_session("r", attempt.task.id, 0), 1, usd=0.5)
 
+    places.locate_checkout("t0").mkdir(parents=True)
     await table.signal("pause", ["t2"])
     await table.work(fail, 1, "w")
     shown = await asyncio.to_thread(board.read)
@@ -336,11 +337,17 @@ async def test_the_page_has_the_runs_and_their_actions(home: Path) -> None:
         ("Cancel", True),
     ]
     unsolved = next(section for section in shown.sections if section.heading == "r: did not pass")
-    assert [row.cells[0].session for row in unsolved.rows] == ["r-t0-0", "r-t1-0"]
+    assert [row.cells[0].session for row in unsolved.rows] == ["r-t0-0", ""]
     assert secret not in str(shown)
     text = await asyncio.to_thread(board.act, "retry:r")
     assert text == "Retry: 2 tasks of r. Run odin fleet run --continue r."
     assert {state.status for state in await table.list_tasks()} == {"waiting", "paused"}
-    with pytest.raises(UsageError):
-        await asyncio.to_thread(board.act, "remove:r")
+    RunFolder("far", os.environ).server.touch()
+    assert {row.cells[1].text for row in (await asyncio.to_thread(board.read)).sections[0].rows} == {
+        "stopped",
+        "on a Temporal server",
+    }
+    for action in "remove:r", "retry:far":
+        with pytest.raises(UsageError):
+            await asyncio.to_thread(board.act, action)
     await table.close()

@@ -165,13 +165,13 @@ async def test_a_network_that_is_cut_costs_nothing(temporal: TemporalProcess, tm
     engines = TemporalEngines(tmp_path, temporal.address)
     engines.slots = 8
     engine = await engines.open()
-    await engine.submit(make_run(engines), [FleetTask(f"t{number}", "p") for number in range(choose(16, 100))])
+    await engine.submit(make_run(engines), [FleetTask(f"t{number}", "p") for number in range(choose(8, 100))])
     performed: list[str] = []
     network: BadNetwork
 
     async def perform(attempt: Attempt) -> TaskResult:
         performed.append(attempt.task.id)
-        for event in range(4):
+        for event in range(2):
             await attempt.report(Progress(event, 1, 10, 0.1))
             network.cut_all()
             await asyncio.sleep(0.1)
@@ -205,6 +205,7 @@ async def test_who_watches_needs_no_worker(temporal: TemporalProcess, tmp_path: 
     assert os.listdir(tmp_path / "store") == [".tasks"]
 
 
+@pytest.mark.slow
 async def test_a_run_from_the_command_line(temporal: TemporalProcess, home: Path):
     repository = make_repository(home / "repo", {"a.txt": "one\n"})
     tasks = [make_task("good", "echo two >> a.txt", repository, checks=["grep two a.txt"]), make_task("empty", "true")]

@@ -82,7 +82,7 @@ def run_fleet(argv: list[str]) -> int:
     parser.add_argument("what", choices=[*commands, "worker"], metavar="COMMAND", help="one of the commands below")
     parser.add_argument("names", nargs="*", metavar="NAME", help="its TASKS, RUN or TASK")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--plain", action="store_true", help="run, watch: one line for each task instead of a board")
+    parser.add_argument("--plain", action="store_true", help="lines instead of a board; attach: plain mode")
     add = parser.add_argument_group("run").add_argument
     of_run = (
         add("--name", default="", metavar="NAME", help="name of the run (default: the time)"),
@@ -166,11 +166,13 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 class ListedRun(msgspec.Struct, frozen=True):
-    """A line of `odin fleet list --json`. `process` is the one that runs its tasks here, or ""."""
+    """A line of `odin fleet list --json`. `process` is the one that runs its tasks here, or ""; `is_remote`: a Temporal
+    server has it."""
 
     name: str
     created: float
     process: str
+    is_remote: bool
     store: str
     summary: FleetSummary
 
@@ -184,7 +186,8 @@ def _list(args: argparse.Namespace) -> int:
         except OdinError as error:  # its server does not answer
             write_message(f"{name}: {error.describe()}")
             continue
-        runs.append(ListedRun(name, run.created, places.find_runner(), run.store, summarize(states, time.time())))
+        summary, is_remote = summarize(states, time.time()), places.server.exists()
+        runs.append(ListedRun(name, run.created, places.find_runner(), is_remote, run.store, summary))
     runs.sort(key=lambda run: -run.created)
     if args.json:
         return write_json(runs)
@@ -196,7 +199,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _make_row(run: ListedRun) -> tuple[str, ...]:
     summary = run.summary
-    state = "running" if run.process or summary.running else "done" if summary.done == summary.total else "stopped"
+    state = "done" if summary.done == summary.total else "running" if run.process or run.is_remote else "stopped"
     return (
         run.name,
         format_age(time.time() - run.created),

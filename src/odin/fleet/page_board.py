@@ -69,9 +69,9 @@ class FleetBoard:
             )
         ]
         redact = make_redactor(self._env)
-        for places, run, states in runs:
+        for places, _, states in runs:
             if places.name in going:
-                sections += _list_tasks(run, states, now, redact)
+                sections += _list_tasks(places, states, now, redact)
         return Board(self.name, self.title, tuple(sections))
 
     def act(self, action: str) -> str:
@@ -143,7 +143,7 @@ def _make_run_row(places: RunFolder, run: FleetRun, summary: FleetSummary, now: 
 
 
 def _list_tasks(
-    run: FleetRun, states: Sequence[TaskState], now: float, redact: Callable[[str], str]
+    places: RunFolder, states: Sequence[TaskState], now: float, redact: Callable[[str], str]
 ) -> Iterator[BoardSection]:
     summary = summarize(states, now)
     running = sorted((one for one in states if one.status == "running"), key=lambda one: one.started)
@@ -151,21 +151,22 @@ def _list_tasks(
     slow = sorted((one for one in states if one.result is not None), key=lambda one: -get_seconds(one, now))
     why = ", ".join(f"{reason} ({count:,})" for reason, count in summary.reasons)
     for heading, facts, chosen in (
-        (f"{run.name}: running", f"{describe_rate(summary)}.", running),
-        (f"{run.name}: did not pass", f"{why}." if why else "Nothing.", unsolved),
-        (f"{run.name}: slowest", "", slow[:_MOST_SLOW]),
+        (f"{places.name}: running", f"{describe_rate(summary)}.", running),
+        (f"{places.name}: did not pass", f"{why}." if why else "Nothing.", unsolved),
+        (f"{places.name}: slowest", "", slow[:_MOST_SLOW]),
     ):
-        rows = tuple(_make_task_row(run, state, now, redact) for state in chosen[:_MAX_ROWS])
+        rows = tuple(_make_task_row(places, state, now, redact) for state in chosen[:_MAX_ROWS])
         more = len(chosen) - len(rows)
         yield BoardSection(
             heading, redact(facts), ("Task", "State", "Time", "Tokens", "Cost", "What") if rows else (), rows, more
         )
 
 
-def _make_task_row(run: FleetRun, state: TaskState, now: float, redact: Callable[[str], str]) -> BoardRow:
+def _make_task_row(places: RunFolder, state: TaskState, now: float, redact: Callable[[str], str]) -> BoardRow:
     status = get_status(state)
     text = describe_reason(state) if state.result is not None else state.progress.activity or "starting"
-    session = name_session(run.name, state.task.id, state.retries) if state.attempt else ""
+    can_open = state.attempt and places.locate_checkout(state.task.id).exists()
+    session = name_session(places.name, state.task.id, state.retries) if can_open else ""
     return BoardRow(
         state.task.id,
         (

@@ -69,6 +69,9 @@ _ASK_POLLS = 3
 _PATIENCE_S = 120.0
 _STOP_S = 90.0
 _HEARTBEAT_S = 5.0
+_STICKY_S = 4.0
+"""How long a workflow waits for the worker that ran it last, which may be dead."""
+
 _AT_ONCE = 16
 _MAX_FILES = 4
 _STEPS = 100
@@ -187,7 +190,7 @@ class TemporalEngine:
         return await asyncio.gather(*map(make_state, record.rows))
 
     async def signal(self, signal: Signal, tasks: Sequence[str] = ()) -> int:
-        change, key = Change(signal, (*tasks,)), os.urandom(8).hex()  # a repeated request changes nothing twice
+        change, key = Change(signal, (*tasks,)), os.urandom(16).hex()  # a repeated request changes nothing twice
         while True:
             is_open, record = await self._read()
             if missing := [task for task in tasks if task not in {row.id for row in record.rows}]:
@@ -354,6 +357,7 @@ async def serve(
             workflow_runner=SandboxedWorkflowRunner(_RESTRICTIONS),
             identity=name or None,
             max_concurrent_activities=slots or None,
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=_STICKY_S),
             max_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_S),
             graceful_shutdown_timeout=timedelta(seconds=_STOP_S),
         )

@@ -127,7 +127,7 @@ class AttemptEnd(Struct, frozen=True):
     is_transient: bool = False
 
 
-class AttemptReport(Struct, frozen=True):
+class HandoutEnd(Struct, frozen=True):
     """What the workflow of a task tells its run in the end."""
 
     id: str
@@ -191,7 +191,7 @@ class FleetTaskWorkflow:
     @workflow.run
     async def run(self, given: TaskHandout) -> None:
         end = await self._work()
-        report = AttemptReport(
+        report = HandoutEnd(
             given.id,
             given.opened,
             self._attempt,
@@ -316,7 +316,7 @@ class FleetRunWorkflow:
         return sum(self._change(row, change.signal) for row in rows)
 
     @workflow.signal
-    def end(self, report: AttemptReport) -> None:
+    def end(self, report: HandoutEnd) -> None:
         row = self._rows[report.id]
         if row.status != "running" or row.opened != report.opened:
             return
