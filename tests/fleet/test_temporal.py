@@ -21,6 +21,7 @@ from odin.fleet.task import FleetTask
 from odin.fleet.temporal import TemporalEngine
 from odin.fleet.temporal_connection import KEY_VARIABLE, TemporalServer, connect
 from odin.testing import ScriptedServer
+from tests.conftest import RunHere
 from tests.fleet.engines import QUICK, TemporalEngines, list_statuses, make_run, wait_for
 from tests.fleet.runs import make_repository
 from tests.fleet.temporal_server import TemporalProcess
@@ -203,6 +204,21 @@ async def test_who_watches_needs_no_worker(temporal: TemporalProcess, tmp_path: 
     await watching.close()
     await engine.close()
     assert os.listdir(tmp_path / "store") == [".tasks"]
+    (tmp_path / "store").rename(tmp_path / "moved")
+    stranger = await engines.open()
+    with pytest.raises(OdinError, match="The tasks of the run cannot be read from"):
+        await stranger.list_tasks()
+    await stranger.close()
+
+
+def test_a_missing_package_is_named(run_here: RunHere, monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in sys.modules if name.startswith("odin.fleet.temporal")]:
+        monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delattr(sys.modules["odin.fleet"], name.rpartition(".")[2])
+    monkeypatch.setitem(sys.modules, "temporalio", None)
+    code, _, error = run_here("fleet", "worker", "--temporal", "127.0.0.1:1")
+    assert code == 2
+    assert "--temporal needs packages that are not installed (temporalio)" in error
 
 
 @pytest.mark.slow

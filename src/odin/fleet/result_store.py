@@ -81,7 +81,12 @@ class RemoteStore:
             raise OdinError(f"Cannot write {self.locate(name)}: {error}.", "Choose another --store.") from error
 
     def read(self, name: str) -> bytes:
-        return self._files.cat_file(f"{self._root}/{name}")
+        try:
+            return self._files.cat_file(f"{self._root}/{name}")
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # as above
+            raise OdinError(f"Cannot read {self.locate(name)}: {error}.", "Check the store.") from error
 
     def locate(self, name: str) -> str:
         return f"{self._url}/{name}"

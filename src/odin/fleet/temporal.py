@@ -489,7 +489,13 @@ class _TaskFiles:
             if (store, name) not in self._files:
                 if len(self._files) >= _MAX_FILES:
                     del self._files[next(iter(self._files))]
-                lines = open_store(store).read(name).splitlines()
+                try:
+                    lines = open_store(store).read(name).splitlines()
+                except OSError as error:
+                    raise OdinError(
+                        f"The tasks of the run cannot be read from {store}: {error.strerror or error}.",
+                        "All workers, and who watches, must reach the store.",
+                    ) from error
                 tasks = [msgspec.json.decode(line, type=FleetTask) for line in lines]
                 self._files[store, name] = {task.id: task for task in tasks}
             return self._files[store, name]
