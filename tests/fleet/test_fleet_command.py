@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,11 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
+from odin.commands.fleet_engine import open_engine
 from odin.core.errors import UsageError
 from odin.fleet.board import LineBoard, list_facts
 from odin.fleet.engine import Attempt, FleetRun, Progress, TaskResult, TaskState, name_session
@@ -26,6 +29,7 @@ from odin.fleet.run_folder import RunFolder
 from odin.fleet.run_table import RunTable
 from odin.fleet.summary import summarize
 from odin.fleet.task import FleetTask, TaskLimits
+from odin.fleet.temporal_connection import TemporalServer
 from odin.fleet.terminal_board import render_board
 from odin.testing import ScriptedServer, call, say
 from odin.testing.script import SeenRequest, Turn
@@ -315,7 +319,7 @@ def test_reports_have_no_markup_of_tasks(home: Path) -> None:
 
 async def test_the_page_has_the_runs_and_their_actions(home: Path) -> None:
     places = RunFolder("r", os.environ)
-    board = FleetBoard(os.environ)
+    board = FleetBoard(os.environ, open_engine)
     assert not board.exists()
     table = RunTable(places.table)
     secret = "sk-ant-api03-" + "a" * 80
@@ -342,12 +346,15 @@ async def test_the_page_has_the_runs_and_their_actions(home: Path) -> None:
     text = await asyncio.to_thread(board.act, "retry:r")
     assert text == "Retry: 2 tasks of r. Run odin fleet run --continue r."
     assert {state.status for state in await table.list_tasks()} == {"waiting", "paused"}
-    RunFolder("far", os.environ).server.touch()
-    assert {row.cells[1].text for row in (await asyncio.to_thread(board.read)).sections[0].rows} == {
-        "stopped",
-        "on a Temporal server",
-    }
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nobody = f"127.0.0.1:{gone.getsockname()[1]}"
+    RunFolder("far", os.environ).server.write_bytes(msgspec.json.encode(TemporalServer(nobody)))
+    RunFolder("bad", os.environ).table.write_bytes(b"not a database" * 1000)
+    rows = {row.key: row.cells[1].text for row in (await asyncio.to_thread(board.read)).sections[0].rows}
+    assert rows["r"] == "stopped"
+    assert "No Temporal server answers" in rows["far"]
+    assert "is damaged" in rows["bad"]
     for action in "remove:r", "retry:far":
-        with pytest.raises(UsageError):
+        with pytest.raises(OdinError):
             await asyncio.to_thread(board.act, action)
     await table.close()

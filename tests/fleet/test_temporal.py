@@ -15,8 +15,10 @@ import msgspec
 import pytest
 from temporalio.client import Client
 
+from odin.commands.fleet_engine import open_engine
 from odin.core.errors import OdinError
 from odin.fleet.engine import Attempt, Progress, TaskResult
+from odin.fleet.page_board import FleetBoard
 from odin.fleet.task import FleetTask
 from odin.fleet.temporal import TemporalEngine
 from odin.fleet.temporal_connection import KEY_VARIABLE, TemporalServer, connect
@@ -249,6 +251,8 @@ async def test_a_run_from_the_command_line(temporal: TemporalProcess, home: Path
         )
         assert "cli" in await asyncio.to_thread(fleet, "list")
         assert "passed" in await asyncio.to_thread(fleet, "show", "cli", "good")
+        shown = await asyncio.to_thread(FleetBoard(os.environ, open_engine).read)
+        assert [cell.text for cell in shown.sections[0].rows[0].cells[:4]] == ["cli", "done", "2 of 2", "2"]
         await machine.stop(signal.SIGTERM)
     assert "takes up to 2 tasks at once" in (machine.home / "worker.log").read_text()
     assert "+two" in (home / "store" / "good" / "patch.diff").read_text()

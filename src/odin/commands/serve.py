@@ -94,6 +94,7 @@ async def _serve(
     listener: socket.socket, bind: BindAddress, check: HostCheck, roots: list[str], options: Options, pair: str
 ) -> int:
     load_server()
+    from odin.commands.fleet_engine import open_engine
     from odin.fleet.page_board import FleetBoard
     from odin.gateway.board import GatewayBoard
     from odin.server.service import serve_sessions
@@ -104,7 +105,7 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     tls = _load_tls(bind)
-    boards = {board.name: board for board in (GatewayBoard(os.environ), FleetBoard(os.environ))}
+    boards = {board.name: board for board in (GatewayBoard(os.environ), FleetBoard(os.environ, open_engine))}
     async with serve_sessions(
         listener, check, options, roots, err=sys.stderr, tls=tls, connect=connect_to_holder, boards=boards
     ):

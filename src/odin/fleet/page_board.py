@@ -1,17 +1,19 @@
-"""The runs of this machine on the page of `odin serve`, read from their tables."""
+"""The runs that were started on this machine, on the page of `odin serve`."""
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast, get_args
 
+import msgspec
+from msgspec import Struct
+
 from odin.app.crash_log import make_redactor
-from odin.core.errors import UsageError
+from odin.core.errors import OdinError, UsageError
 from odin.core.format import clip_line, format_age, format_seconds, format_usd, pluralize
 from odin.fleet.board import describe_rate, describe_reason
-from odin.fleet.engine import FleetRun, Signal, TaskState, name_session
+from odin.fleet.engine import FleetEngine, FleetRun, Signal, TaskState, name_session
 from odin.fleet.run_folder import RunFolder, find_run, list_runs
-from odin.fleet.run_table import RunTable
 from odin.fleet.summary import FleetSummary, get_seconds, get_status, get_tokens, get_usd, summarize
 from odin.remote.protocol import Board, BoardAction, BoardCell, BoardRow, BoardSection, BoardTone
 from odin.ui.terminal import escape_hidden
@@ -32,16 +34,40 @@ _TONES: dict[str, BoardTone] = {
     "stopped": "warn",
 }
 
+_PATIENCE_S = 5.0
+_REMEMBERED_S = 10.0
+"""How long what a server said of a run is shown before it is asked again: the page asks every two seconds."""
+
+OpenEngine = Callable[[RunFolder], Awaitable[FleetEngine]]
 Result = TypeVar("Result")
+
+
+class _KnownRun(Struct, frozen=True):
+    """A run as it was at a time; `fault` says why it could not be read."""
+
+    places: RunFolder
+    read_at: float
+    run: FleetRun
+    states: Sequence[TaskState] = ()
+    fault: str = ""
+
+    @property
+    def goes_on(self) -> bool:
+        """True if a process or, on a server, some worker has its tasks."""
+        if self.places.server.exists():
+            return any(state.status in ("waiting", "running") for state in self.states)
+        return bool(self.places.find_runner())
 
 
 class FleetBoard:
     name = "fleet"
     title = "Fleet"
 
-    def __init__(self, env: Mapping[str, str], clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, env: Mapping[str, str], open_engine: OpenEngine, clock: Callable[[], float] = time.time) -> None:
         self._env = env
+        self._open_engine = open_engine
         self._clock = clock
+        self._known: dict[str, _KnownRun] = {}
 
     def exists(self) -> bool:
         return bool(list_runs(self._env))
@@ -51,14 +77,9 @@ class FleetBoard:
         now = self._clock()
         names = list_runs(self._env)
         found = [RunFolder(name, self._env) for name in names[:_MAX_RUNS]]
-        runs = [(places, *_read(places)) for places in found if not places.server.exists()]
-        runs.sort(key=lambda item: -item[1].created)
-        going = {places.name for places, _, _ in runs if places.find_runner()} or {
-            places.name for places, _, _ in runs[:1]
-        }
-        rows = [_make_run_row(places, run, summarize(states, now), now) for places, run, states in runs]
-        # The page is too impatient to ask a server.
-        rows += [_make_remote_row(places) for places in found if places.server.exists()]
+        runs = sorted((self._read(places, now) for places in found), key=lambda known: -known.run.created)
+        shown = [known for known in runs if known.goes_on] or runs[:1]
+        rows = [_make_run_row(known, summarize(known.states, now), now) for known in runs]
         sections = [
             BoardSection(
                 "Runs",
@@ -69,9 +90,8 @@ class FleetBoard:
             )
         ]
         redact = make_redactor(self._env)
-        for places, _, states in runs:
-            if places.name in going:
-                sections += _list_tasks(places, states, now, redact)
+        for known in shown:
+            sections += _list_tasks(known.places, known.states, now, redact)
         return Board(self.name, self.title, tuple(sections))
 
     def act(self, action: str) -> str:
@@ -79,42 +99,46 @@ class FleetBoard:
         if verb not in get_args(Signal):
             raise UsageError("The fleet has no such action.", "Load the page again.")
         places = find_run(name, self._env)
-        if places.server.exists():
-            raise UsageError(f"{name} is on a Temporal server.", f"Use odin fleet {verb} {name}.")
-
-        async def signal() -> int:
-            table = RunTable(places.table)
-            try:
-                return await table.signal(cast("Signal", verb))
-            finally:
-                await table.close()
-
-        count = asyncio.run(signal())
+        count = self._ask(places, lambda engine: engine.signal(cast("Signal", verb)))
+        self._known.pop(name, None)
         text = f"{verb.capitalize()}: {pluralize(count, 'task')} of {name}."
-        if count and verb in ("resume", "retry") and not places.find_runner():
+        if count and verb in ("resume", "retry") and not places.server.exists() and not places.find_runner():
             text += f" Run odin fleet run --continue {name}."
         return text
 
+    def _read(self, places: RunFolder, now: float) -> _KnownRun:
+        known = self._known.get(places.name)
+        if known is not None and places.server.exists() and now - known.read_at < _REMEMBERED_S:
+            return known
 
-def _read(places: RunFolder) -> tuple[FleetRun, Sequence[TaskState]]:
-    async def read() -> tuple[FleetRun, Sequence[TaskState]]:
-        table = RunTable(places.table)
+        async def read(engine: FleetEngine) -> _KnownRun:
+            return _KnownRun(places, now, await engine.read_run(), await engine.list_tasks())
+
         try:
-            return await table.read_run(), await table.list_tasks()
-        finally:
-            await table.close()
+            known = self._ask(places, read)
+        except (OdinError, TimeoutError) as error:
+            fault = str(error) or "Its server does not answer."
+            last = known or _KnownRun(places, now, FleetRun(places.name, "", 0.0))
+            known = msgspec.structs.replace(last, read_at=now, fault=fault)
+        self._known[places.name] = known
+        return known
 
-    return asyncio.run(read())
+    def _ask(self, places: RunFolder, ask: Callable[[FleetEngine], Awaitable[Result]]) -> Result:
+        async def run() -> Result:
+            async with asyncio.timeout(_PATIENCE_S):
+                engine = await self._open_engine(places)
+                try:
+                    return await ask(engine)
+                finally:
+                    await engine.close()
+
+        return asyncio.run(run())
 
 
-def _make_remote_row(places: RunFolder) -> BoardRow:
-    cells = (places.name, "on a Temporal server", f"odin fleet watch {places.name}")
-    return BoardRow(places.name, tuple(map(BoardCell, (*cells, *[""] * 5))))
-
-
-def _make_run_row(places: RunFolder, run: FleetRun, summary: FleetSummary, now: float) -> BoardRow:
-    state = "running" if places.find_runner() else "done" if summary.done == summary.total else "stopped"
-    age = format_age(now - run.created)
+def _make_run_row(known: _KnownRun, summary: FleetSummary, now: float) -> BoardRow:
+    run = known.run
+    state = "running" if known.goes_on else "done" if summary.done == summary.total else "stopped"
+    age = format_age(now - run.created) if run.created else ""
     left = summary.running + summary.waiting
     offered = (
         BoardAction("Pause", f"pause:{run.name}") if left else None,
@@ -130,13 +154,13 @@ def _make_run_row(places: RunFolder, run: FleetRun, summary: FleetSummary, now: 
         run.name,
         (
             BoardCell(run.name),
-            BoardCell(state, _TONES.get(state, "")),
+            BoardCell(known.fault or state, "bad" if known.fault else _TONES.get(state, "")),
             BoardCell(f"{summary.done:,} of {summary.total:,}", progress=summary.done / max(summary.total, 1)),
             BoardCell(f"{summary.passed:,}"),
             BoardCell(f"{summary.failed:,}", "bad" if summary.failed else "dim"),
             BoardCell(f"{summary.not_run + summary.cancelled:,}", "warn" if summary.not_run else "dim"),
             BoardCell(format_usd(summary.usd)),
-            BoardCell(age if age == "now" else f"{age} ago"),
+            BoardCell(age if age in ("", "now") else f"{age} ago"),
         ),
         tuple(action for action in offered if action is not None),
     )
@@ -165,6 +189,8 @@ def _list_tasks(
 def _make_task_row(places: RunFolder, state: TaskState, now: float, redact: Callable[[str], str]) -> BoardRow:
     status = get_status(state)
     text = describe_reason(state) if state.result is not None else state.progress.activity or "starting"
+    if state.status == "running" and state.progress.url:
+        text = f"{text}, on {state.progress.url}"
     can_open = state.attempt and places.locate_checkout(state.task.id).exists()
     session = name_session(places.name, state.task.id, state.retries) if can_open else ""
     return BoardRow(

@@ -84,7 +84,8 @@ class SessionRun:
         try:
             client = await self._open(manager, options, name)
         except OdinError as error:
-            return self.make_result("not_run", "session", error.describe())
+            is_held = isinstance(error, SessionLocked)  # somebody looks at it who will leave
+            return self.make_result("not_run", "session", error.describe(), is_transient=is_held)
         try:
             return await self._follow(client)
         except OdinError as error:
