@@ -171,7 +171,7 @@ async def test_a_network_that_is_cut_costs_nothing(temporal: TemporalProcess, tm
     engines = TemporalEngines(tmp_path, temporal.address)
     engines.slots = 8
     engine = await engines.open()
-    await engine.submit(make_run(engines), [FleetTask(f"t{number}", "p") for number in range(choose(8, 100))])
+    await engine.submit(make_run(engines), [FleetTask(f"t{number}", "p") for number in range(choose(8, 50))])
     performed: list[str] = []
     network: BadNetwork
 
