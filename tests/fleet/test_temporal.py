@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from temporalio.client import Client
+from temporalio.worker import Replayer
 
 from odin.commands.fleet_engine import open_engine
 from odin.core.errors import OdinError
@@ -22,6 +23,7 @@ from odin.fleet.page_board import FleetBoard
 from odin.fleet.task import FleetTask
 from odin.fleet.temporal import TemporalEngine
 from odin.fleet.temporal_connection import KEY_VARIABLE, TemporalServer, connect
+from odin.fleet.temporal_workflows import FleetRunWorkflow, FleetTaskWorkflow
 from odin.testing import ScriptedServer
 from tests.conftest import RunHere
 from tests.fleet.engines import QUICK, TemporalEngines, list_statuses, make_run, wait_for
@@ -72,6 +74,9 @@ async def test_histories_are_small_and_have_no_prompts(temporal: TemporalProcess
     size = sum(len(event) for history in histories.values() for event in history)
     assert not [key for key, history in histories.items() for event in history if SECRET.encode() in event]
     assert sum(f"odin-fleet/{engines.name} " in key for key in histories) > 1, "the run has not continued as new"
+    replayer = Replayer(workflows=[FleetRunWorkflow, FleetTaskWorkflow], data_converter=client.data_converter)
+    listed = client.list_workflows(f"WorkflowId STARTS_WITH 'odin-fleet/{engines.name}'", limit=10)
+    await replayer.replay_workflows(listed.map_histories())  # raises if a workflow is not deterministic
     assert events / count < 30
     assert size / count < 6_000
 
@@ -168,7 +173,7 @@ async def test_a_network_that_is_cut_costs_nothing(temporal: TemporalProcess, tm
     engines = TemporalEngines(tmp_path, temporal.address)
     engines.slots = 8
     engine = await engines.open()
-    await engine.submit(make_run(engines), [FleetTask(f"t{number}", "p") for number in range(choose(8, 100))])
+    await engine.submit(make_run(engines), [FleetTask(f"t{number}", "p") for number in range(choose(8, 50))])
     performed: list[str] = []
     network: BadNetwork
 
