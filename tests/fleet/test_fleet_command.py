@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from odin.commands.fleet_engine import open_engine
-from odin.core.errors import UsageError
+from odin.core.errors import OdinError
 from odin.fleet.board import LineBoard, list_facts
 from odin.fleet.engine import Attempt, FleetRun, Progress, TaskResult, TaskState, name_session
 from odin.fleet.page_board import FleetBoard

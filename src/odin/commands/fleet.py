@@ -330,8 +330,13 @@ def _attach(args: argparse.Namespace) -> int:
     name = state.task.id
     if not state.attempt:
         raise UsageError(f"{name} has not started.", f"`odin fleet watch {places.name}` shows when it does.")
-    checkout = places.locate_checkout(name)
+    checkout, session = places.locate_checkout(name), name_session(places.name, name, state.retries)
     if not checkout.exists():
+        if state.status == "running" and state.progress.url:
+            from odin.commands.attach import run_attach
+
+            where = f"{state.progress.url.rstrip('/')}/sessions/{session}"
+            return run_attach([where, *(["--plain"] if args.plain else [])])
         run = _ask(places, lambda engine: engine.read_run())
         raise UsageError(
             f"The checkout of {name} is not on this machine, or removed because the task passed.",
@@ -341,7 +346,6 @@ def _attach(args: argparse.Namespace) -> int:
 
     # What is over stays as it is: the user goes on in a copy.
     copy = [] if state.status == "running" else ["--fork-session"]
-    session = name_session(places.name, name, state.retries)
     return run(["--cwd", str(checkout), "--resume", session, *copy, *(["--plain"] if args.plain else [])])
 
 

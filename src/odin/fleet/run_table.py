@@ -309,12 +309,13 @@ class RunTable:
             if found is None:
                 return
             status = "done"
-            if result.is_transient and found[1] + 1 < attempts and not found[0]:
+            can_repeat = result.stopped or (result.is_transient and found[1] + 1 < attempts)
+            if result.is_transient and can_repeat and not found[0]:
                 self._lose_in(db, task, attempt, attempts)
                 return
-            if result.stopped and found[0] != "cancel":
+            if can_repeat and found[0] != "cancel":
                 status = "paused" if found[0] == "pause" else "waiting"
-            elif result.stopped:
+            elif can_repeat:
                 result = msgspec.structs.replace(result, outcome="cancelled", reason="cancelled")
             db.execute(
                 "UPDATE tasks SET status = ?, wanted = '', worker = '', result = ?, usd = MAX(usd, ?), ended = ?"
