@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import os
 import signal
 import socket
@@ -24,7 +25,7 @@ from odin.fleet.task import FleetTask
 from odin.fleet.temporal import TemporalEngine
 from odin.fleet.temporal_connection import KEY_VARIABLE, TemporalServer, connect
 from odin.fleet.temporal_workflows import FleetRunWorkflow, FleetTaskWorkflow
-from odin.testing import ScriptedServer
+from odin.testing import ScriptedServer, call, say
 from tests.conftest import RunHere
 from tests.fleet.engines import QUICK, TemporalEngines, list_statuses, make_run, wait_for
 from tests.fleet.runs import make_repository
@@ -262,3 +263,55 @@ async def test_a_run_from_the_command_line(temporal: TemporalProcess, home: Path
     assert "takes up to 2 tasks at once" in (machine.home / "worker.log").read_text()
     assert "+two" in (home / "store" / "good" / "patch.diff").read_text()
     assert "Removed cli" in await asyncio.to_thread(fleet, "remove", "cli")
+
+
+@pytest.mark.slow
+async def test_a_task_on_another_machine_can_be_attached(temporal: TemporalProcess, home: Path):
+    """Its worker says where the sessions of its machine are served."""
+    (home / "tasks.jsonl").write_bytes(msgspec.json.encode(make_task("long", "true")))
+    flags = ("--temporal", temporal.address, "--temporal-queue", "attach")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with ScriptedServer([call("Bash", {"command": "true"}), say("never").delay(300)], repeat=True) as model:
+        machine = Machine(home / "machine", model)
+        there = {**os.environ, **model.env("anthropic"), "HOME": str(machine.home)}
+        folder = machine.home / ".local" / "share" / "odin" / "fleet"
+        folder.mkdir(parents=True)
+        await machine.start(temporal.address, *flags[2:], "--url", url)
+        odin = (sys.executable, "-m", "odin")
+        serving = await asyncio.create_subprocess_exec(
+            *(*odin, "serve", "--port", str(port), "--root", str(folder), "--pair", "no"),
+            cwd=machine.home,
+            env=there,
+            stderr=subprocess.DEVNULL,
+        )
+        running = await asyncio.create_subprocess_exec(
+            *(*odin, "fleet", "run", "tasks.jsonl", "--name", "far", "--store", str(home / "store"), *flags),
+            cwd=home,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            await asyncio.to_thread(model.wait_for, 2, 60)
+            made = await asyncio.create_subprocess_exec(
+                *(*odin, "pair", "--right", "approve", "--json"), cwd=machine.home, env=there, stdout=subprocess.PIPE
+            )
+            code = json.loads((await made.communicate())[0])["code"]
+
+            def attach(*words: str) -> str:
+                done = subprocess.run((*odin, *words), cwd=home, capture_output=True, input="", text=True, timeout=60)
+                return done.stdout + done.stderr
+
+            where = f"{url}/sessions/far-long-0"
+            assert "RUN true" in await asyncio.to_thread(attach, "attach", where, "--code", code, "--plain")
+            while "RUN true" not in (
+                shown := await asyncio.to_thread(attach, "fleet", "attach", "far", "long", "--plain")
+            ):
+                assert "is not on this machine" in shown, shown  # until the worker has told its address
+                await asyncio.sleep(0.5)
+        finally:
+            for process in (running, serving):
+                process.kill()
+                await process.wait()
+            await machine.stop(signal.SIGKILL)
