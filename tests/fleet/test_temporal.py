@@ -304,10 +304,10 @@ async def test_a_task_on_another_machine_can_be_attached(temporal: TemporalProce
                 return done.stdout + done.stderr
 
             where = f"{url}/sessions/far-long-0"
-            assert "RUN true" in await asyncio.to_thread(attach, "attach", where, "--code", code, "--plain")
-            while "RUN true" not in (
-                shown := await asyncio.to_thread(attach, "fleet", "attach", "far", "long", "--plain")
-            ):
+            opened = "odin --resume far-long-0"
+            assert opened in await asyncio.to_thread(attach, "attach", where, "--code", code, "--plain")
+            words = ("fleet", "attach", "far", "long", "--plain")
+            while opened not in (shown := await asyncio.to_thread(attach, *words)):
                 assert "is not on this machine" in shown, shown  # until the worker has told its address
                 await asyncio.sleep(0.5)
         finally:
