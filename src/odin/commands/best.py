@@ -18,7 +18,7 @@ from odin.config import Config, Options, load
 from odin.config.paths import make_environment
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, UsageError
-from odin.core.format import clip_line, format_seconds, format_usd, pluralize
+from odin.core.format import clip_line, format_seconds, format_usd
 from odin.core.path_names import quote_path
 from odin.fleet.candidate import Candidate, Verdict
 from odin.fleet.session_run import SessionRun
@@ -97,9 +97,10 @@ async def _run(args: argparse.Namespace, prompt: str) -> int:
         raise UsageError(
             f"The agents work unattended, and {problem}.", "`odin doctor` says how to get a sandbox that works."
         )
-    models = args.model
-    if args.pool:
-        models = ModelConnector(config, environment.variables).pools.list_usable(args.pool)
+    connector = ModelConnector(config, environment.variables)
+    models = connector.pools.list_usable(args.pool) if args.pool else args.model
+    for model in models:
+        connector.check_ref(model)
     async with open_worktrees(environment) as trees:
         contest = _Contest(args, prompt, trees, config, environment)
         try:
@@ -156,8 +157,8 @@ class _Contest:
             raise UsageError("The project has no checks that could judge.", "Name some with --check.")
         manager = SessionManager()
         options = Options(cwd=self._environment.cwd, state_dir=self._environment.state_dir)
-        agents = pluralize(args.n, "agent works", "agents work")
-        write_message(f"{agents} on it, each in a worktree. Ctrl-C stops them.")
+        agents = f"{args.n} agents work on it, each" if args.n > 1 else "An agent works on it"
+        write_message(f"{agents} in a worktree. Ctrl-C stops the work.")
         is_live = sys.stderr.isatty() and not is_dumb(os.environ)
         drawing = asyncio.create_task(self._show_progress()) if is_live else None
 

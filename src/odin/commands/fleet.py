@@ -24,36 +24,36 @@ from odin.ui.terminal import escape_control, escape_hidden
 
 Result = TypeVar("Result")
 
-_EPILOG = """\
-commands:
-  odin fleet run TASKS                   run the tasks of a .jsonl file or of a folder
-  odin fleet run --continue RUN          go on with a run that was stopped
-  odin fleet list                        list the runs of this machine
-  odin fleet status RUN                  show how far a run is, and what failed
-  odin fleet watch RUN                   show the board of a run that goes on elsewhere
-  odin fleet show RUN TASK               show a task, its result, and where its files are
-  odin fleet attach RUN TASK             open the session of a task, live or afterwards
-  odin fleet cancel RUN [TASK...]        cancel tasks; without names all
-  odin fleet pause RUN [TASK...]         stop tasks and keep where they are
-  odin fleet resume RUN [TASK...]        let paused tasks go on
-  odin fleet retry RUN [TASK...]         start tasks over that did not pass
-  odin fleet report RUN                  print a report: --format markdown, html, json or junit
-  odin fleet compare RUN RUN             compare two runs on the tasks that both have
-  odin fleet remove RUN                  remove a run, its checkouts and the results in its folder
-  odin fleet worker                      perform the tasks of all runs on a Temporal server
-
-Exit codes of run and watch: 0 all tasks passed, 3 some failed, 75 some did not run or are paused, 130 interrupted.
-"""
-
-_NAMES = {
-    "run": ("TASKS",),
-    "list": (),
-    "show": ("RUN", "TASK"),
-    "attach": ("RUN", "TASK"),
-    "compare": ("RUN", "RUN"),
+_COMMANDS = {
+    "run": ("TASKS", "run the tasks of a .jsonl file or of a folder"),
+    "list": ("", "list the runs of this machine"),
+    "status": ("RUN", "show how far a run is, and what failed"),
+    "watch": ("RUN", "show the board of a run that goes on elsewhere"),
+    "show": ("RUN TASK", "show a task, its result, and where its files are"),
+    "attach": ("RUN TASK", "open the session of a task, live or afterwards"),
+    "cancel": ("RUN [TASK...]", "cancel tasks; without names all"),
+    "pause": ("RUN [TASK...]", "stop tasks and keep where they are"),
+    "resume": ("RUN [TASK...]", "let paused tasks go on"),
+    "retry": ("RUN [TASK...]", "start tasks over that did not pass"),
+    "report": ("RUN", "print a report: --format markdown, html, json or junit"),
+    "compare": ("RUN RUN", "compare two runs on the tasks that both have"),
+    "remove": ("RUN", "remove a run, its checkouts and the results in its folder"),
+    "worker": ("", "perform the tasks of all runs on a Temporal server"),
 }
-"""What commands need after their names; the others need RUN, and those of `_SIGNALS` take tasks."""
+"""What each command needs after its name, and what it does."""
 
+_ABOUT = """\
+Run many tasks, each in a checkout and a session of its own, and see what became of them.
+
+{}
+
+`odin fleet COMMAND --help` shows the flags of one command.
+"""
+_EXIT_CODES = """\
+`odin fleet run --continue RUN` goes on with a run that was stopped.
+
+Exit codes: 0 all tasks passed, 3 some failed, 75 some did not run or are paused, 130 interrupted.
+"""
 _SIGNALS: dict[str, Signal] = {"cancel": "cancel", "pause": "pause", "resume": "resume", "retry": "retry"}
 _SIGNALLED = {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "retry": "started over"}
 
@@ -61,12 +61,6 @@ _SIGNALLED = {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "re
 def run_fleet(argv: list[str]) -> int:
     if argv[:1] == ["worker"]:
         return run_worker(argv[1:])
-    parser = Parser(
-        prog="odin fleet",
-        description="Run many tasks, each in a checkout and a session of its own, and see what became of them.",
-        epilog=_EPILOG,
-        formatter_class=make_formatter,
-    )
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
         "run": _run,
         "list": _list,
@@ -79,54 +73,68 @@ def run_fleet(argv: list[str]) -> int:
         "compare": _compare,
         "remove": _remove,
     }
-    parser.add_argument("what", choices=[*commands, "worker"], metavar="COMMAND", help="one of the commands below")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="its TASKS, RUN or TASK")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--plain", action="store_true", help="lines instead of a board; attach: plain mode")
-    add = parser.add_argument_group("run").add_argument
-    of_run = (
-        add("--name", default="", metavar="NAME", help="name of the run (default: the time)"),
-        add("--workers", type=int, default=0, metavar="N", help="tasks at once (default: one for each processor)"),
-        add("--store", default="", metavar="URL", help="folder or s3://… for results (default: the folder of the run)"),
-        add("--budget-usd", type=float, default=0.0, metavar="USD", help="what all tasks may cost; 0 is no limit"),
-        add("--attempts", type=int, default=3, metavar="N", help="how often a task whose worker dies is tried"),
-        add("--model", default="", help="model of tasks that name none"),
-        add("--pool", default="", metavar="NAME", help="model pool of tasks that name neither"),
-        add("--mode", default="", help="mode of tasks that name none (default: edit)"),
-        add("--repositories", default="", metavar="DIR", help="where the repositories of SWE-bench lines are"),
-        add("--unsandboxed", action="store_true", help="run although no sandbox works here"),
-        add("--keep", action="store_true", help="keep the checkouts of tasks that passed"),
-        add("--continue", action="store_true", dest="goes_on", help="go on with the run of this name"),
+    # The flags are those of the command; without one, as for completions, all of them.
+    what = argv[0] if argv and argv[0] in commands else ""
+    names, does = _COMMANDS.get(what, ("", ""))
+    listed = "\n".join(f"  odin fleet {f'{name} {takes}':24}  {text}" for name, (takes, text) in _COMMANDS.items())
+    parser = Parser(
+        prog=f"odin fleet {what}".rstrip(),
+        usage=f"odin fleet {what or 'COMMAND'} {names} [FLAGS]".replace("  ", " "),
+        description=f"{does[:1].upper()}{does[1:]}." if what else _ABOUT.format(listed),
+        epilog=_EXIT_CODES if what == "run" else "",
+        formatter_class=make_formatter,
     )
-    add = parser.add_argument_group("report").add_argument
-    of_report = (
+    if not what:
+        parser.add_argument("what", choices=_COMMANDS, help=argparse.SUPPRESS)
+    parser.add_argument("names", nargs="*", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    if what in ("", "run", "watch", "attach"):
+        parser.add_argument("--plain", action="store_true", help="lines instead of a board; attach: plain mode")
+    if what in ("", "run"):
+        add = parser.add_argument_group("run").add_argument
+        add("--name", default="", metavar="NAME", help="name of the run (default: the time)")
+        add("--workers", type=int, default=0, metavar="N", help="tasks at once (default: one for each processor)")
+        add("--store", default="", metavar="URL", help="folder or s3://… for results (default: the folder of the run)")
+        add("--budget-usd", type=float, default=0.0, metavar="USD", help="what all tasks may cost; 0 is no limit")
+        add("--attempts", type=int, default=3, metavar="N", help="how often a task whose worker dies is tried")
+        add("--model", default="", help="model of tasks that name none")
+        add("--pool", default="", metavar="NAME", help="model pool of tasks that name neither")
+        add("--mode", default="", help="mode of tasks that name none (default: edit)")
+        add("--repositories", default="", metavar="DIR", help="where the repositories of SWE-bench lines are")
+        add("--unsandboxed", action="store_true", help="run although no sandbox works here")
+        add("--keep", action="store_true", help="keep the checkouts of tasks that passed")
+        add("--continue", action="store_true", dest="goes_on", help="go on with the run of this name")
+    if what in ("", "report"):
+        add = parser.add_argument_group("report").add_argument
         add(
             "--format",
             choices=("markdown", "html", "json", "junit"),
             default="markdown",
             help="format of the report (default: markdown)",
-        ),
-        add("--output", default="", metavar="FILE", help="write the report to a file"),
-    )
-    add_temporal_flags(parser)
-    args = parser.parse_intermixed_args(argv)
-    for name, flags in (("run", of_run), ("report", of_report)):
-        for flag in flags:
-            if args.what != name and getattr(args, flag.dest) != flag.default:
-                raise UsageError(f"{flag.option_strings[0]} is for `odin fleet {name}`.", "Leave it out.")
-    _check_names(args.what, args.names)
-    if args.what != "run" and args.names:
+        )
+        add("--output", default="", metavar="FILE", help="write the report to a file")
+    if what != "list":
+        add_temporal_flags(parser)
+    args = parser.parse_intermixed_args(argv[1:] if what else argv)
+    if not what:
+        raise UsageError("The command comes first.", f"Usage: odin fleet {args.what} …")
+    args.what = what
+    _check_names(args)
+    if what != "run" and args.names:
         remember_server(args, RunFolder(args.names[0], os.environ))
-    return commands[args.what](args)
+    return commands[what](args)
 
 
-def _check_names(what: str, names: Sequence[str]) -> None:
-    needed = _NAMES.get(what, ("RUN",))
-    if len(names) < len(needed) or (len(names) > len(needed) and what not in _SIGNALS):
-        more = " [TASK...]" if what in _SIGNALS else ""
-        usage = f"odin fleet {what} {' '.join(needed)}".rstrip()
-        problem = "needs more than that" if len(names) < len(needed) else "takes no more than that"
-        raise UsageError(f"`odin fleet {what}` {problem}.", f"Usage: {usage}{more}")
+def _check_names(args: argparse.Namespace) -> None:
+    names, takes = args.names, _COMMANDS[args.what][0]
+    if args.what == "run" and args.goes_on:
+        takes = "--continue RUN"
+    needed = [word for word in takes.split() if word.isupper()]
+    usage = f"Usage: odin fleet {args.what} {takes}".rstrip()
+    if len(names) < len(needed):
+        raise UsageError(f"{needed[len(names)]} is missing.", usage)
+    if len(names) > len(needed) and args.what not in _SIGNALS:
+        raise UsageError(f"Unexpected argument {names[len(needed)]!r}.", usage)
 
 
 def _ask(places: RunFolder, ask: Callable[[FleetEngine], Awaitable[Result]]) -> Result:
@@ -223,11 +231,11 @@ def _show_status(args: argparse.Namespace) -> int:
     if places.server.exists():
         lines = ["It is on a Temporal server, for the workers there."]
     else:
-        lines = [f"Process {runner} runs it." if runner else "Nothing runs it." + (f" {go_on}" if left else "")]
+        lines = [f"Process {runner} runs it."] if runner else [f"Nothing runs it. {go_on}"] if left else []
     lines += list_facts(summary)
     for state in states:
         if state.result is not None and state.result.outcome != "passed":
-            lines.append(f"{state.result.outcome} {state.task.id}: {describe_reason(state)}")
+            lines.append(f"{get_status(state).replace('_', ' ')} {state.task.id}: {describe_reason(state)}")
         elif state.status == "running":
             took = format_seconds(get_seconds(state, now))
             lines.append(f"running {state.task.id}: {state.progress.activity or 'starting'}, {took}")
@@ -307,12 +315,14 @@ def _show(args: argparse.Namespace) -> int:
         f"prompt      {clip_line(task.prompt)}",
     ]
     if state.started:
-        took = format_seconds(get_seconds(state, time.time()))
-        tokens = f"{get_tokens(state):,} tokens"
-        tries = f", {pluralize(state.attempt, 'attempt')}" if state.attempt > 1 else ""
-        lines.append(f"took        {took}, {tokens}, {format_usd(get_usd(state))}{tries}")
+        took = get_seconds(state, time.time())
+        facts = [format_seconds(took)] if took else []
+        facts += [f"{get_tokens(state):,} tokens", format_usd(get_usd(state))]
+        facts += [pluralize(state.attempt, "attempt")] if state.attempt > 1 else []
+        lines.append(f"took        {', '.join(facts)}")
     if result and result.session:
-        lines.append(f"session     {result.session}: `odin fleet attach {places.name} {task.id}`")
+        attach = f": `odin fleet attach {places.name} {task.id}`" if checkout.exists() else ""
+        lines.append(f"session     {result.session}{attach}")
     if checkout.exists():
         lines.append(f"checkout    {checkout}")
     if log.exists() and log.stat().st_size:

@@ -13,6 +13,7 @@ from odin.core.client import Client, QueuedPrompt
 from odin.core.errors import OdinError, RetryableError, SessionLocked
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Mode
+from odin.core.format import format_usd, pluralize
 from odin.core.message import Usage
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.core.profile import PROJECT
@@ -173,16 +174,17 @@ class SessionRun:
     def _judge(self, ended: TurnEnded) -> TaskResult:
         if ended.reason == "end_turn":
             return self.make_result("passed")
-        reason = (
-            {"max_turns": "calls", "error_max_budget_usd": "cost"}.get(ended.reason) or ended.error_kind or ended.reason
-        )
+        if ended.reason == "max_turns":
+            return self.make_result("failed", "calls", f"It needed more than {pluralize(ended.steps, 'model call')}.")
+        if ended.reason == "error_max_budget_usd":
+            return self.make_result("failed", "cost", f"It used up its budget: {format_usd(self.progress.usd)}.")
         from odin.core import errors
 
         kind = getattr(errors, ended.error_kind, OdinError) if ended.error_kind else OdinError
         never_ran = ended.reason == "error" and not self.progress.requests
         return self.make_result(
             "not_run" if never_ran else "failed",
-            reason,
+            ended.error_kind or ended.reason,
             describe_ending(ended),
             is_transient=ended.reason == "error" and issubclass(kind, RetryableError),
         )

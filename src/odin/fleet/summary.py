@@ -59,9 +59,11 @@ def get_tokens(state: TaskState) -> int:
 
 
 def get_seconds(state: TaskState, now: float) -> float:
-    """Return how long ago a task started, or how long its last attempt took."""
+    """Return how long a task has been running, or how long its last attempt took; 0 if it waits or is paused."""
     if state.result is not None and state.result.seconds:
         return state.result.seconds
+    if state.status in ("waiting", "paused"):
+        return 0.0
     return max((state.ended or now) - state.started, 0.0) if state.started else 0.0
 
 

@@ -137,7 +137,7 @@ def _read_text(path: Path) -> str:
             raise UsageError(f"{path} is larger than {_MAX_FILE_BYTES // 1_000_000} MB.")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"Cannot read {path}: {error.strerror}.", "Name a file or folder with tasks.") from error
+        raise UsageError(f"Cannot read {path}: {error.strerror}.", "Name a file or folder with tasks, or a suite: eval, eval:tuning, eval:held-out.") from error
     except UnicodeError as error:
         raise UsageError(f"{path} is not UTF-8 text: {error}.") from error
 

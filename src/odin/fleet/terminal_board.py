@@ -178,9 +178,14 @@ def _make_reasons(reasons: Sequence[tuple[str, int]], states: Sequence[TaskState
             one for one in states if one.result is not None and (one.result.reason or one.result.outcome) == reason
         )
         table.add_row(
-            f"{count:,}", Text(escape_hidden(reason)), Text(f"{example.task.id}: {_describe(example)}", "dim")
+            f"{count:,}", Text(escape_hidden(reason)), Text(_describe_example(example), "dim")
         )
     return table
+
+
+def _describe_example(state: TaskState) -> str:
+    detail = state.result.detail if state.result is not None else ""
+    return escape_hidden(clip_line(": ".join(filter(None, (state.task.id, detail)))))
 
 
 def _make_line(text: str, style: str) -> Text:
