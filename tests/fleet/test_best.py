@@ -170,7 +170,7 @@ def test_one_key_decides(project: Path, key: str) -> None:
 def test_an_interrupt_stops_all_and_keeps_their_work(project: Path) -> None:
     slow = {number: f"{command}; touch {number}.txt; sleep 60" for number, command in COMMANDS.items()}
     with serve(slow) as server, open_terminal("best", "Fix it", cwd=project, env=server.env("anthropic")) as odin:
-        odin.see(*(f"{number}  anthropic/claude-sonnet-4-5         ExecuteCommand" for number in COMMANDS))
+        odin.see(*(f"{number}  anthropic/claude-sonnet-4-5         Bash" for number in COMMANDS))
         odin.type("\x03")
         odin.assert_exit_code(130)
         odin.assert_no_processes_left()

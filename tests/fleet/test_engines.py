@@ -254,6 +254,6 @@ async def test_wrong_names_are_refused(engines: Engines):
     async with submit(engines, "a") as engine:
         with pytest.raises(UsageError, match=f"There is a run {engines.name} already"):
             await engine.submit(make_run(engines), make_tasks("b"))
-        with pytest.raises(UsageError, match="There is no task b in this run"):
+        with pytest.raises(UsageError, match="There is no task 'b' in this run"):
             await engine.signal("cancel", ["a", "b"])
         assert list_statuses(await engine.list_tasks()) == {"a": "waiting"}

@@ -86,12 +86,16 @@ def test_nothing_starts_before_everything_is_checked(
         "run {good} --attempts 0": ("--attempts must be at least 1.",),
         "run {good} --name ../x": ("'../x' cannot be the name of a run.",),
         "run {good} --store {file}/x": ("Nothing can be stored.", "Choose another --store."),
-        "run nowhere.jsonl": ("Cannot read nowhere.jsonl: No such file or directory.",),
-        "run": ("Usage: odin fleet run TASKS",),
+        "run nowhere.jsonl": ("Cannot read nowhere.jsonl: No such file or directory.", "eval:held-out"),
+        "run": ("TASKS is missing. Usage: odin fleet run TASKS",),
+        "run --continue": ("RUN is missing. Usage: odin fleet run --continue RUN",),
+        "": ("The following arguments are required: COMMAND.",),
         "run --continue r": ("There is no run 'r'. `odin fleet list` lists the runs.",),
-        "cancel r --keep": ("--keep is for `odin fleet run`.",),
-        "status r --format html": ("--format is for `odin fleet report`.",),
-        "remove r s": ("`odin fleet remove` takes no more than that. Usage: odin fleet remove RUN",),
+        "cancel r --keep": ("Unknown option --keep. See `odin fleet cancel --help`.",),
+        "status r --format html": ("Unknown option --format.",),
+        "--name x list": ("The command comes first. Usage: odin fleet list",),
+        "remove r s": ("Unexpected argument 's'. Usage: odin fleet remove RUN",),
+        "show r": ("TASK is missing. Usage: odin fleet show RUN TASK",),
         "report r --format pdf": ("Unknown value 'pdf' for --format.",),
         "runs": ("Unknown value 'runs'. Did you mean run?",),
     }
@@ -141,8 +145,11 @@ def test_a_run_from_start_to_end(run_odin: Run, home: Path, workspace: Path) -> 
         assert "There is a run r already." in run_odin("fleet", "run", str(tasks), "--name", "r", env=env).stderr
         assert fleet("list").splitlines()[1].split()[:6] == ["r", "now", "done", "1", "of", "3"]
         status = fleet("status", "r").splitlines()
-        assert (status[0], status[1]) == ("Nothing runs it.", "3 tasks: 1 passed, 1 failed, 1 did not run.")
+        assert status[0] == "3 tasks: 1 passed, 1 failed, 1 did not run."
+        assert "not run missing: repository: " in status[-1] or "not run missing: repository: " in status[-2]
         assert json.loads(fleet("status", "r", "--json"))["summary"]["reasons"] == [["checks", 1], ["repository", 1]]
+
+        assert fleet("pause", "r") == "0 tasks paused.\n"
 
         shown = fleet("show", "r", "lazy")
         assert shown.startswith("lazy: failed, checks\n")
@@ -151,6 +158,7 @@ def test_a_run_from_start_to_end(run_odin: Run, home: Path, workspace: Path) -> 
         good = json.loads(fleet("show", "r", "good", "--json"))
         assert good["checkout"] == "" and Path(good["files"][0]).read_text().endswith("+more\n")
         assert "Did you mean lazy?" in run_odin("fleet", "show", "r", "lasy").stderr
+        assert "fleet attach" in shown and "fleet attach" not in fleet("show", "r", "good")  # its checkout is gone
         assert "removed because the task passed" in run_odin("fleet", "attach", "r", "good").stderr
 
         # The session of a task goes on as a copy.
@@ -192,7 +200,8 @@ def test_a_run_from_start_to_end(run_odin: Run, home: Path, workspace: Path) -> 
         assert "only the second passed: lazy\n" in text
         assert json.loads(fleet("compare", "r", "other", "--json"))["gained"] == ["lazy"]
 
-    assert fleet("remove", "other") == "Removed other.\n"
+    kept = "Its sessions stay: `odin cleanup sessions --all` removes old ones."
+    assert fleet("remove", "other") == f"Removed other. {kept}\n"
     assert [path.name for path in (home / ".local/share/odin/fleet").iterdir()] == ["r"]
 
 

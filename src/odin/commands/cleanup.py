@@ -28,6 +28,7 @@ from odin.config.paths import (
 )
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import format_size
+from odin.fleet.run_folder import get_runs_folder, list_runs
 from odin.server.shares import remove_ended_shares
 from odin.session.index import SessionIndex
 from odin.session.store import SessionStore
@@ -83,6 +84,7 @@ class Cleanup:
 
     def __init__(self, env: Mapping[str, str], cwd: str = "") -> None:
         folder = resolve_folder(cwd)
+        self._env = env
         self._state = get_state_dir(env)
         self._cache = get_cache_dir(env)
         self._store = SessionStore(self._state, find_worktree_origin(find_project_root(folder, env), self._state))
@@ -101,6 +103,7 @@ class Cleanup:
             _measure_folder("checkpoints of this project", state / "checkpoints" / self._key),
             _measure_folder("checkpoints of all projects", state / "checkpoints"),
             _measure_folder("worktrees", state / WORKTREE_FOLDER),
+            _measure_folder("fleet runs", get_runs_folder(self._env), len(list_runs(self._env))),
             _measure_folder("shared copies", state / SHARE_FOLDER, len(_list_folders(state / SHARE_FOLDER))),
             _measure_files("logs", state / LOG_FOLDER, LOG_FILES),
             _measure_files("cache", self._cache, CACHE_FILES),
@@ -246,7 +249,8 @@ commands:
   odin cleanup logs           remove Odin's own logs
   odin cleanup project        remove all data of this project: sessions, checkpoints and removed worktrees
 
-Without --yes, only print what would be removed. Open sessions stay, and so does the cost of deleted ones.
+`odin fleet remove RUN` removes a fleet run; its sessions are removed as others are. Without --yes, only print what
+would be removed. Open sessions stay, and so does the cost of deleted ones.
 """
 
 

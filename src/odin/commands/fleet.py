@@ -85,7 +85,7 @@ def run_fleet(argv: list[str]) -> int:
         formatter_class=make_formatter,
     )
     if not what:
-        parser.add_argument("what", choices=_COMMANDS, help=argparse.SUPPRESS)
+        parser.add_argument("what", choices=_COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print JSON")
     if what in ("", "run", "watch", "attach"):
@@ -129,7 +129,7 @@ def _check_names(args: argparse.Namespace) -> None:
     names, takes = args.names, _COMMANDS[args.what][0]
     if args.what == "run" and args.goes_on:
         takes = "--continue RUN"
-    needed = [word for word in takes.split() if word.isupper()]
+    needed = [word for word in takes.split() if word.isalpha()]
     usage = f"Usage: odin fleet {args.what} {takes}".rstrip()
     if len(names) < len(needed):
         raise UsageError(f"{needed[len(names)]} is missing.", usage)
@@ -275,8 +275,12 @@ def _remove(args: argparse.Namespace) -> int:
         raise UsageError(f"{places.name} goes on at its server.", f"Stop it first: odin fleet cancel {places.name}")
     with places.hold():
         places.remove()
-    kept = "" if run.store == places.store else f" Its results stay in {run.store}."
-    return write_output(f"Removed {places.name}.{kept}\n")
+    text = f"Removed {places.name}."
+    if run.store != places.store:
+        text += f" Its results stay in {run.store}."
+    if any(state.attempt for state in states):
+        text += " Its sessions stay: `odin cleanup sessions --all` removes old ones."
+    return write_output(f"{text}\n")
 
 
 # --- tasks ---

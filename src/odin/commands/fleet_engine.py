@@ -21,7 +21,7 @@ from odin.core.errors import OdinError, UsageError
 from odin.core.format import pluralize
 from odin.core.private_folders import make_private_folder
 from odin.fleet.engine import Attempt, FleetEngine, TaskResult
-from odin.fleet.run_folder import RunFolder
+from odin.fleet.run_folder import RunFolder, get_runs_folder
 from odin.fleet.run_table import RunTable
 from odin.fleet.worker import Worker
 
@@ -132,7 +132,7 @@ def run_worker(argv: list[str]) -> int:
         raise UsageError("A worker needs a Temporal server.", "Usage: odin fleet worker --temporal HOST:PORT")
     if args.slots < 0:
         raise UsageError("--slots must be at least 1.", "See `odin fleet worker --help`.")
-    folder = Path(args.folder).absolute() if args.folder else RunFolder("run", os.environ).path.parent
+    folder = Path(args.folder).absolute() if args.folder else get_runs_folder(os.environ)
     make_private_folder(folder)
     if not args.unsandboxed:
         refuse_without_sandbox(folder)

@@ -138,7 +138,7 @@ _STYLE = """
 body{max-width:72rem}
 td:nth-child(n+4),th:nth-child(n+4){text-align:right;white-space:nowrap}
 h2{margin:1.5rem 0 .6rem}
-@media(min-width:40rem){dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem .8rem}dd{margin:0}}
+@media(min-width:40rem){dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem .8rem}}
 .passed{color:var(--plus)}.failed,.not_run{color:var(--minus)}
 """
 

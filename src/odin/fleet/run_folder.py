@@ -24,13 +24,11 @@ class RunFolder:
             raise UsageError(
                 f"{name!r} cannot be the name of a run.", "Use up to 60 letters, digits, '.', '_' and '-'."
             )
-        data = env.get("XDG_DATA_HOME", "")
-        base = Path(data) if data.startswith("/") else get_home_dir(env) / ".local" / "share"
         self.name = name
         self.table = _get_tables(env) / f"{name}{_SUFFIX}"
         self.server = self.table.with_suffix(_SERVER_SUFFIX)
         """Says on which Temporal server a run is that has no table."""
-        self.path = base / "odin" / "fleet" / name
+        self.path = get_runs_folder(env) / name
         self.store = str(self.path / "results")
         """The store of a run that names none."""
         self._lock = self.table.with_suffix(".running")
@@ -64,6 +62,13 @@ class RunFolder:
 
 def _get_tables(env: Mapping[str, str]) -> Path:
     return get_state_dir(env) / "fleet"
+
+
+def get_runs_folder(env: Mapping[str, str]) -> Path:
+    """Return where the checkouts and results of all runs are."""
+    data = env.get("XDG_DATA_HOME", "")
+    base = Path(data) if data.startswith("/") else get_home_dir(env) / ".local" / "share"
+    return base / "odin" / "fleet"
 
 
 def list_runs(env: Mapping[str, str]) -> list[str]:

@@ -178,7 +178,9 @@ class RunTable:
         with _transact(db):
             known = {row[0] for row in db.execute("SELECT id FROM tasks")}
             if missing := [task for task in tasks if task not in known]:
-                raise UsageError(f"There is no task {missing[0]!r} in this run.", "`odin fleet status RUN --json` lists all.")
+                raise UsageError(
+                    f"There is no task {missing[0]!r} in this run.", "`odin fleet status RUN --json` lists all."
+                )
 
             def change(statement: str, *values: Any) -> int:
                 return db.execute(f"UPDATE tasks SET {statement}{named}", (*values, *tasks)).rowcount

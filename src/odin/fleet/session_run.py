@@ -18,6 +18,7 @@ from odin.core.message import Usage
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.core.profile import PROJECT
 from odin.core.text import to_valid_unicode
+from odin.core.tool import get_display_name
 from odin.fleet.engine import Outcome, Progress, TaskResult
 from odin.host.manager import SessionManager
 from odin.sandbox.runner import ProcessRunner
@@ -168,7 +169,7 @@ class SessionRun:
                 now, requests=now.requests + 1, tokens=self._usage.total, usd=now.usd + event.cost_usd
             )
         elif isinstance(event, ToolStarted):
-            now = msgspec.structs.replace(now, activity=event.name)
+            now = msgspec.structs.replace(now, activity=get_display_name(event.name))
         self.progress = msgspec.structs.replace(now, event=max(now.event, envelope.seq))
 
     def _judge(self, ended: TurnEnded) -> TaskResult:

@@ -137,7 +137,8 @@ def _read_text(path: Path) -> str:
             raise UsageError(f"{path} is larger than {_MAX_FILE_BYTES // 1_000_000} MB.")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"Cannot read {path}: {error.strerror}.", "Name a file or folder with tasks, or a suite: eval, eval:tuning, eval:held-out.") from error
+        hint = f"Name a file or folder with tasks, or a suite: {', '.join(_HALVES)}."
+        raise UsageError(f"Cannot read {path}: {error.strerror}.", hint) from error
     except UnicodeError as error:
         raise UsageError(f"{path} is not UTF-8 text: {error}.") from error
 

@@ -194,7 +194,9 @@ class TemporalEngine:
         while True:
             is_open, record = await self._read()
             if missing := [task for task in tasks if task not in {row.id for row in record.rows}]:
-                raise UsageError(f"There is no task {missing[0]!r} in this run.", "`odin fleet status RUN --json` lists all.")
+                raise UsageError(
+                    f"There is no task {missing[0]!r} in this run.", "`odin fleet status RUN --json` lists all."
+                )
             if not is_open and signal != "retry":
                 return 0
             with suppress(_Gone):  # the run has ended meanwhile

@@ -177,9 +177,7 @@ def _make_reasons(reasons: Sequence[tuple[str, int]], states: Sequence[TaskState
         example = next(
             one for one in states if one.result is not None and (one.result.reason or one.result.outcome) == reason
         )
-        table.add_row(
-            f"{count:,}", Text(escape_hidden(reason)), Text(_describe_example(example), "dim")
-        )
+        table.add_row(f"{count:,}", Text(escape_hidden(reason)), Text(_describe_example(example), "dim"))
     return table
 
 
