@@ -12,6 +12,7 @@ import pytest
 
 from odin.core.errors import UsageError
 from odin.fleet.engine import Attempt, FleetEngine, Progress, Signal, TaskResult, WorkerLost
+from odin.fleet.summary import get_usd
 from tests.fleet.engines import Engines, list_statuses, make_run, make_tasks, wait_for
 
 
@@ -126,9 +127,13 @@ async def test_running_and_waiting_tasks_are_stopped(engines: Engines, signal: S
         async with work(engine, perform):
             await wait_for(engine, lambda states: states["hold"].progress.requests == 1)
             assert await engine.signal(signal) == 2
-        assert list_statuses(await engine.list_tasks()) == {"hold": becomes, "next": becomes}
+        states = await engine.list_tasks()
+        assert list_statuses(states) == {"hold": becomes, "next": becomes}
         assert perform.performed == ["hold"]
         assert await engine.signal(signal) == 0
+        await engine.signal("cancel")
+        spent = [get_usd(state) for state in await engine.list_tasks()]
+        assert spent == [get_usd(state) for state in states] and spent[0] > 0
 
 
 async def test_what_was_paused_goes_on(engines: Engines):

@@ -284,6 +284,7 @@ def test_the_board_fits_the_terminal(home: Path, size: tuple[int, int]) -> None:
     assert lines[1].endswith("20 of 30")
     assert lines[2].startswith("12 passed   6 failed   2 not run")
     assert lines[3].startswith("$0.22 of $5.00, 22k tokens")
+    assert max(line.count("reason") for line in lines) <= 1
     if size[1] >= 24:
         assert ["WHY TASKS DID NOT PASS" in lines, "SLOWEST" in lines] == [True, True]
         assert sum(line.startswith("task-2") for line in lines) >= 3

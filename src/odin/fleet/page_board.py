@@ -176,14 +176,13 @@ def _list_tasks(
     why = ", ".join(f"{reason} ({count:,})" for reason, count in summary.reasons)
     for heading, facts, chosen in (
         (f"{places.name}: running", f"{describe_rate(summary)}.", running),
-        (f"{places.name}: did not pass", f"{why}." if why else "Nothing.", unsolved),
+        (f"{places.name}: did not pass", f"{why}.", unsolved),
         (f"{places.name}: slowest", "", slow[:_MOST_SLOW]),
     ):
         rows = tuple(_make_task_row(places, state, now, redact) for state in chosen[:_MAX_ROWS])
-        more = len(chosen) - len(rows)
-        yield BoardSection(
-            heading, redact(facts), ("Task", "State", "Time", "Tokens", "Cost", "What") if rows else (), rows, more
-        )
+        if rows:
+            columns = ("Task", "State", "Time", "Tokens", "Cost", "What")
+            yield BoardSection(heading, redact(facts), columns, rows, len(chosen) - len(rows))
 
 
 def _make_task_row(places: RunFolder, state: TaskState, now: float, redact: Callable[[str], str]) -> BoardRow:

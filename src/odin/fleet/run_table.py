@@ -174,7 +174,7 @@ class RunTable:
         db, now = self._connect(), self._clock()
         chosen = ", ".join("?" * len(tasks))
         named = f" AND id IN ({chosen})" if tasks else ""
-        cancelled = msgspec.json.encode(TaskResult("cancelled", "cancelled"))
+        cancelled = msgspec.json.encode(TaskResult("cancelled", "cancelled")).decode()
         with _transact(db):
             known = {row[0] for row in db.execute("SELECT id FROM tasks")}
             if missing := [task for task in tasks if task not in known]:
@@ -188,7 +188,10 @@ class RunTable:
             match signal:
                 case "cancel":
                     return change(
-                        "status = 'done', result = ?, ended = ? WHERE status IN ('waiting', 'paused')", cancelled, now
+                        "status = 'done', result = CAST(json_set(?, '$.usd', usd) AS BLOB), ended = ?"
+                        " WHERE status IN ('waiting', 'paused')",
+                        cancelled,
+                        now,
                     ) + change("wanted = 'cancel' WHERE status = 'running'")
                 case "pause":
                     return change("status = 'paused' WHERE status = 'waiting'") + change(

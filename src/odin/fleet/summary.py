@@ -76,7 +76,9 @@ def summarize(states: Sequence[TaskState], now: float, since: float = 0.0) -> Fl
         if state.result is not None and state.result.outcome in ("failed", "not_run")
     )
     started = min((state.started for state in states if state.started), default=0.0)
-    ends = sorted(state.ended for state in states if state.result is not None and state.ended > since)
+    ends = sorted(
+        state.ended for state in states if get_status(state) in ("passed", "failed", "not_run") and state.ended > since
+    )
     until = now if counts["running"] else max(ends, default=started)
     # While it runs, the latest tasks count; a run that was away for a night is as fast as it is now.
     begin = started

@@ -180,7 +180,7 @@ class TemporalEngine:
                 row.attempt,
                 row.retries,
                 machine,
-                Progress(),
+                Progress(usd=row.usd),
                 result,
                 row.started,
                 row.ended,
