@@ -25,7 +25,7 @@ from odin.ui.terminal import escape_control, escape_hidden
 Result = TypeVar("Result")
 
 _COMMANDS = {
-    "run": ("TASKS", "run the tasks of a .jsonl file or of a folder"),
+    "run": ("TASKS", "run the tasks of a .jsonl file or of a folder; --continue RUN goes on"),
     "list": ("", "list the runs of this machine"),
     "status": ("RUN", "show how far a run is, and what failed"),
     "watch": ("RUN", "show the board of a run that goes on elsewhere"),
@@ -49,11 +49,7 @@ Run many tasks, each in a checkout and a session of its own, and see what became
 
 `odin fleet COMMAND --help` shows the flags of one command.
 """
-_EXIT_CODES = """\
-`odin fleet run --continue RUN` goes on with a run that was stopped.
-
-Exit codes: 0 all tasks passed, 3 some failed, 75 some did not run or are paused, 130 interrupted.
-"""
+_EXIT_CODES = "Exit codes: 0 all tasks passed, 3 some failed, 75 some did not run or are paused, 130 interrupted."
 _SIGNALS: dict[str, Signal] = {"cancel": "cancel", "pause": "pause", "resume": "resume", "retry": "retry"}
 _SIGNALLED = {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "retry": "started over"}
 
@@ -76,16 +72,18 @@ def run_fleet(argv: list[str]) -> int:
     # The flags are those of the command; without one, as for completions, all of them.
     what = argv[0] if argv and argv[0] in commands else ""
     names, does = _COMMANDS.get(what, ("", ""))
-    listed = "\n".join(f"  odin fleet {f'{name} {takes}':24}  {text}" for name, (takes, text) in _COMMANDS.items())
+    listed = "\n".join(f"  odin fleet {f'{name} {takes}':21}  {text}" for name, (takes, text) in _COMMANDS.items())
     parser = Parser(
         prog=f"odin fleet {what}".rstrip(),
-        usage=f"odin fleet {what or 'COMMAND'} {names} [FLAGS]".replace("  ", " "),
+        usage=" ".join(filter(None, ("odin fleet", what, names, "[FLAGS]")))
+        if what
+        else "odin fleet COMMAND [ARGUMENTS]",
         description=f"{does[:1].upper()}{does[1:]}." if what else _ABOUT.format(listed),
-        epilog=_EXIT_CODES if what == "run" else "",
+        epilog=_EXIT_CODES if what in ("run", "watch") else "",
         formatter_class=make_formatter,
     )
     if not what:
-        parser.add_argument("what", choices=_COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
+        parser.add_argument("what", choices=_COMMANDS, metavar="COMMAND", help="one of these")
     parser.add_argument("names", nargs="*", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print JSON")
     if what in ("", "run", "watch", "attach"):

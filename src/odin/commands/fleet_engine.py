@@ -28,6 +28,7 @@ from odin.fleet.worker import Worker
 if TYPE_CHECKING:
     from odin.fleet.temporal_connection import TemporalServer
 
+_SAY_S = 60.0
 _FLAGS = ("namespace", "queue", "tls", "ca", "cert", "key", "api_key")
 
 
@@ -152,6 +153,19 @@ async def _serve(server: "TemporalServer", folder: Path, slots: int, url: str, *
         attempt = msgspec.structs.replace(attempt, run=run)
         return await Worker(folder / run.name, state, os.environ).perform(attempt)
 
+    said = 0.0
+
+    def say_rarely(record: logging.LogRecord) -> bool:
+        """Say once in a while that the server is away, and not at each of many attempts."""
+        nonlocal said
+        if "gRPC call" not in record.getMessage():
+            return True
+        if record.created >= said + _SAY_S:
+            said = record.created
+            write_message(f"{server.address} does not answer: what runs goes on, and is reported when it does.")
+        return False
+
+    logging.getLogger("temporalio.core").addFilter(say_rarely)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     write_message(

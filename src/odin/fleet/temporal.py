@@ -276,7 +276,15 @@ class TemporalEngine:
         seen, state = self._states.get(name, (0.0, None))
         if state is not None and time.monotonic() - seen < age_s:
             return state
-        state = TaskState(task, "waiting", row.attempt, row.retries, started=row.started)
+        state = TaskState(
+            task,
+            "waiting",
+            row.attempt,
+            row.retries,
+            progress=Progress(usd=row.usd),
+            started=row.started,
+            earlier_usd=row.earlier_usd,
+        )
         with suppress(_Gone):
             found = await self._call(self._client.get_workflow_handle(name).describe)
             for pending in found.raw_description.pending_activities:
@@ -287,8 +295,13 @@ class TemporalEngine:
                     payloads = pending.heartbeat_details.payloads
                     (last,) = await self._client.data_converter.decode(payloads, [Heartbeat])
                     machine, started, progress = last.machine, last.started, last.progress
-                state = TaskState(
-                    task, "running", row.attempt + 1, row.retries, machine, progress, None, row.started or started
+                state = msgspec.structs.replace(
+                    state,
+                    status="running",
+                    attempt=row.attempt + 1,
+                    worker=machine,
+                    progress=msgspec.structs.replace(progress, usd=max(progress.usd, row.usd)),
+                    started=row.started or started,
                 )
         self._states[name] = time.monotonic(), state
         return state
