@@ -20,6 +20,7 @@ def test_every_command_is_listed_with_its_words_and_flags() -> None:
     assert list(known) == [*COMMANDS, *SHORTHANDS]
     assert [word.text for word in known["cleanup"].words] == ["status", "sessions", "cache", "logs", "project"]
     assert "--older-than" in [word.text for word in known["cleanup"].flags]
+    assert {"run", "status"} <= {word.text for word in known["fleet"].words}
     assert known["usage"].choices["--by"][0] == "day"
     assert Parser.observer is None
 

@@ -133,6 +133,7 @@ def test_what_cannot_work_is_refused_before_it_costs_anything(
             (("-n", "10"), "-n must be 1 to 9."),
             (("--pool", "p", "-m", "m"), "--model and --pool cannot be combined."),
             (("--pool", "nowhere"), "There is no model pool 'nowhere'."),
+            (("-m", "nobody/x"), "There is no provider 'nobody'."),
             (("--apply", "best"), "The project has no checks that could judge. Name some with --check."),
         ):
             code, _, err = run_here("best", *words, "Fix it", env=env)

@@ -104,6 +104,8 @@ def test_nothing_starts_before_everything_is_checked(
         done = run_odin("fleet", *line.format(**places).split())
         assert done.returncode in (1, 2), line
         assert [text for text in said if text not in done.stderr] == [], (line, done.stderr)
+    shown = run_odin("fleet", "status", "--help").stdout
+    assert shown.startswith("usage: odin fleet status RUN [FLAGS]\n") and "--workers" not in shown
     settings.write_text('{"sandbox": {"backend": "off"}}')
     done = run_odin("fleet", "run", str(good))
     assert (done.returncode, "no sandbox works here" in done.stderr, "--unsandboxed" in done.stderr) == (2, True, True)
@@ -200,6 +202,7 @@ def test_a_run_from_start_to_end(run_odin: Run, home: Path, workspace: Path) -> 
         assert "only the second passed: lazy\n" in text
         assert json.loads(fleet("compare", "r", "other", "--json"))["gained"] == ["lazy"]
 
+    assert run_odin("cleanup").stdout.count("fleet runs                         2 ") == 1
     kept = "Its sessions stay: `odin cleanup sessions --all` removes old ones."
     assert fleet("remove", "other") == f"Removed other. {kept}\n"
     assert [path.name for path in (home / ".local/share/odin/fleet").iterdir()] == ["r"]

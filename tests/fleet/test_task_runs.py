@@ -160,6 +160,8 @@ async def test_limits_end_a_task(home: Path) -> None:
         "calls": ("failed", "calls"),
         "cost": ("failed", "cost"),
     }
+    found = states["calls"].result
+    assert found is not None and found.detail == "It needed more than 1 model call."
 
 
 ISOLATION: dict[str, tuple[str, dict[str, Any], str]] = {
