@@ -19,7 +19,6 @@ from odin.commands.command_line import (
     get_stdout,
     make_formatter,
     write_json,
-    write_message,
     write_output,
     write_table,
 )
@@ -264,7 +263,6 @@ def _chat(argv: list[str]) -> int:
             loop.call_soon_threadsafe(lines.put_nowait, "")
 
         threading.Thread(target=read, daemon=True).start()
-        write_message("Ctrl-D ends the chat.")
         await chat_in_terminal(_get_folder(), args.name, get_stdout(), lines)
 
     try:

@@ -15,6 +15,7 @@ from odin.core.errors import UsageError
 from odin.gateway.channel import Abilities, ChannelInbox, ChannelSetup, DeliveryFailed, InboundMessage, OutboundPart
 from odin.remote.local import shorten_path
 from odin.server.local import is_foreign
+from odin.ui.terminal import write_line
 
 SOCKET_NAME = "terminal.sock"
 _MAX_LINE = 1_000_000
@@ -104,6 +105,8 @@ async def chat_in_terminal(folder: Path, chat: str, out: TextIO, lines: "asyncio
             out.flush()
 
     send(TerminalLine(chat=chat))
+    if out.isatty():
+        write_line(out, "Ctrl-D ends the chat.")
     printing = asyncio.create_task(print_answers())
     try:
         while not printing.done():
