@@ -33,7 +33,7 @@ from odin.fleet.temporal_connection import TemporalServer
 from odin.fleet.terminal_board import render_board
 from odin.testing import ScriptedServer, call, say
 from odin.testing.script import SeenRequest, Turn
-from tests.conftest import Run
+from tests.conftest import Run, RunHere
 from tests.fleet.runs import make_repository
 
 
@@ -330,7 +330,7 @@ def test_reports_have_no_markup_of_tasks(home: Path) -> None:
     assert json.loads(texts["json"])["summary"]["passed"] == 12
 
 
-async def test_the_page_has_the_runs_and_their_actions(home: Path) -> None:
+async def test_the_page_has_the_runs_and_their_actions(home: Path, run_here: RunHere) -> None:
     places = RunFolder("r", os.environ)
     board = FleetBoard(os.environ, open_engine)
     assert not board.exists()
@@ -371,3 +371,5 @@ async def test_the_page_has_the_runs_and_their_actions(home: Path) -> None:
         with pytest.raises(OdinError):
             await asyncio.to_thread(board.act, action)
     await table.close()
+    removed = (await asyncio.to_thread(run_here, "fleet", "remove", "far"))[1]
+    assert removed.startswith("Removed far from this machine only: No Temporal server answers")

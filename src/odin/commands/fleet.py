@@ -268,8 +268,15 @@ def _signal(args: argparse.Namespace) -> int:
 
 def _remove(args: argparse.Namespace) -> int:
     places = find_run(args.names[0], os.environ)
-    run, states = _ask(places, _read_all)
-    if places.server.exists() and not summarize(states, time.time()).is_over:
+    is_remote = places.server.exists()
+    try:
+        run, states = _ask(places, _read_all)
+    except OdinError as error:
+        if not is_remote:
+            raise
+        places.remove()  # its server may be gone for good
+        return write_output(f"Removed {places.name} from this machine only: {error}\n")
+    if is_remote and not summarize(states, time.time()).is_over:
         raise UsageError(f"{places.name} goes on at its server.", f"Stop it first: odin fleet cancel {places.name}")
     with places.hold():
         places.remove()
