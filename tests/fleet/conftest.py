@@ -9,7 +9,7 @@ from tests.fleet.temporal_server import TemporalProcess, run_temporal
 
 @pytest.fixture(scope="session")
 def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalProcess]:
-    limit = "limit.historyCount.suggestContinueAsNew=80"  # so that runs continue as new
+    limit = "limit.historyCount.suggestContinueAsNew=40"  # so that runs continue as new
     with run_temporal(tmp_path_factory.mktemp("temporal"), "--dynamic-config-value", limit) as process:
         yield process
 

@@ -43,6 +43,7 @@ async def start(env: dict[str, str], home: Path, *words: str) -> asyncio.subproc
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @soak
 @pytest.mark.parametrize("seed", list_seeds(1, 3))
 async def test_every_task_ends_once(seed: int, home: Path) -> None:

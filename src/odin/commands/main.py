@@ -57,8 +57,8 @@ SHORTHANDS = {
 }
 """Subcommands that are shorthands for flags."""
 
-_MISTYPED_COMMAND = 0.75
-"""How alike a word and a subcommand must be: `test` is a prompt, `sesions` is not."""
+_MISTYPED_COMMAND = 0.76
+"""How alike a word and a subcommand must be that have not the same letters: `test` is a prompt, `sesions` is not."""
 
 _OTHER_NAMES = {
     word: meant.format(word)
@@ -214,8 +214,10 @@ def _refuse_mistyped_command(word: str, argv: list[str]) -> None:
     if not word.isalpha():
         return
     meant = _OTHER_NAMES.get(word.casefold(), "")
-    if not meant and (similar := find_similar(word, known, _MISTYPED_COMMAND)):
-        meant = f"odin {similar}"
+    if not meant:
+        swapped = (name for name in known if sorted(name) == sorted(word.casefold()))
+        similar = next(swapped, "") or find_similar(word, known, _MISTYPED_COMMAND)
+        meant = similar and f"odin {similar}"
     if not meant:
         return
     problem = f"{word!r} must be the first argument." if word in known else f"Unknown command {word!r}."

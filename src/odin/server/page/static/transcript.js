@@ -77,7 +77,7 @@ export function Transcript({ session, controls, onEdit }) {
   }, [session]);
 
   const onScroll = () => {
-    if (at.isTop) return;
+    if (at.isTop || !view.current) return;
     const { scrollTop, scrollHeight, clientHeight } = view.current;
     // What changes its size scrolls, too; only who scrolls up leaves the end.
     follow(scrollHeight - scrollTop - clientHeight < 48 || (at.isStuck && scrollTop >= at.last));
