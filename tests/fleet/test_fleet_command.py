@@ -324,10 +324,11 @@ async def test_the_page_has_the_runs_and_their_actions(home: Path) -> None:
     table = RunTable(places.table)
     secret = "sk-ant-api03-" + "a" * 80
     tasks = [FleetTask(f"t{number}", "x") for number in range(3)]
-    await table.submit(FleetRun("r", places.store, 1000.0), tasks)
+    run = FleetRun("r", places.store, 1000.0)
+    await table.submit(run, tasks)
 
     async def fail(attempt: Attempt) -> TaskResult:
-        return TaskResult("failed", "checks", f"key {secret}", name_session("r", attempt.task.id, 0), 1, usd=0.5)
+        return TaskResult("failed", "checks", f"key {secret}", name_session(run, attempt.task.id, 0), 1, usd=0.5)
 
     places.locate_checkout("t0").mkdir(parents=True)
     await table.signal("pause", ["t2"])
@@ -341,7 +342,7 @@ async def test_the_page_has_the_runs_and_their_actions(home: Path) -> None:
         ("Cancel", True),
     ]
     unsolved = next(section for section in shown.sections if section.heading == "r: did not pass")
-    assert [row.cells[0].session for row in unsolved.rows] == ["r-t0-0", ""]
+    assert [row.cells[0].session for row in unsolved.rows] == [name_session(run, "t0", 0), ""]
     assert secret not in str(shown)
     text = await asyncio.to_thread(board.act, "retry:r")
     assert text == "Retry: 2 tasks of r. Run odin fleet run --continue r."

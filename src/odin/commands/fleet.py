@@ -330,17 +330,17 @@ def _attach(args: argparse.Namespace) -> int:
     name = state.task.id
     if not state.attempt:
         raise UsageError(f"{name} has not started.", f"`odin fleet watch {places.name}` shows when it does.")
-    checkout, session = places.locate_checkout(name), name_session(places.name, name, state.retries)
+    submitted = _ask(places, lambda engine: engine.read_run())
+    checkout, session = places.locate_checkout(name), name_session(submitted, name, state.retries)
     if not checkout.exists():
         if state.status == "running" and state.progress.url:
             from odin.commands.attach import run_attach
 
             where = f"{state.progress.url.rstrip('/')}/sessions/{session}"
             return run_attach([where, *(["--plain"] if args.plain else [])])
-        run = _ask(places, lambda engine: engine.read_run())
         raise UsageError(
             f"The checkout of {name} is not on this machine, or removed because the task passed.",
-            f"Its session is in {open_store(run.store).locate(f'{name}/session')}; with --keep, the checkouts stay.",
+            f"Its session is in {open_store(submitted.store).locate(f'{name}/session')}; with --keep, the checkouts stay.",
         )
     from odin.commands.main import run
 

@@ -14,6 +14,7 @@ from odin.app.git import Git, find_repository
 from odin.config.files import lock_file
 from odin.core.errors import OdinError
 from odin.core.private_folders import make_private_folder
+from odin.fleet.engine import FleetRun, name_session
 from odin.fleet.eval_suite import EVAL_PREFIX, find_eval_task
 from odin.fleet.task import FleetTask, is_local
 
@@ -25,20 +26,21 @@ _TITLE_CHARS = 72
 
 
 class Checkout:
-    """The checkout of a task below the folder of its run. A retry, which `retries` counts, starts with a new one."""
+    """The checkout of a task below the folder of its run. Each session starts with a new one."""
 
-    def __init__(self, folder: Path, task: FleetTask, retries: int, git: Git) -> None:
+    def __init__(self, folder: Path, run: FleetRun, task: FleetTask, retries: int, git: Git) -> None:
         self.path = folder / "work" / task.id
         self.branch = f"odin/{task.id}"
         self._ready = folder / "work" / f".{task.id}.ready"
-        self._retries = str(retries)
+        self._session = name_session(run, task.id, retries)
+        self._run_created = run.created
         self._repositories = folder / "repositories"
         self._task = task
         self._git = git
 
     async def prepare(self) -> None:
         """Make the checkout, unless an earlier attempt did. Raise OdinError if that is not possible."""
-        if self._ready.exists() and self._ready.read_text() == self._retries:
+        if self._ready.exists() and self._ready.read_text() == self._session:
             return
         await self.remove()
         make_private_folder(self.path.parent)
@@ -57,7 +59,7 @@ class Checkout:
             await self._run("commit", "--quiet", "--allow-empty", "-m", "Start")
             await self._run("checkout", "--quiet", "-b", self.branch)
         await self._run("tag", _START)
-        self._ready.write_text(self._retries)
+        self._ready.write_text(self._session)
 
     async def remove(self) -> None:
         import shutil
@@ -80,7 +82,7 @@ class Checkout:
         source = self._task.repository
         if is_local(source) and not Path(source).exists():
             raise OdinError(f"There is no repository {source}.")
-        target = self._repositories / f"{hashlib.sha256(source.encode()).hexdigest()[:16]}.git"
+        target = self._repositories / f"{hashlib.sha256(f'{self._run_created} {source}'.encode()).hexdigest()[:16]}.git"
         async with _hold_lock(target):
             if not target.exists():
                 fresh = target.with_suffix(".new")

@@ -101,6 +101,7 @@ class TaskRun:
     def __init__(self, order: TaskOrder, pipe: ProcessPipe) -> None:
         self._order = order
         self._task = order.task
+        self._name = name_session(order.run, order.task.id, order.retries)
         self._pipe = pipe
         self._session = SessionRun(order.task.prompt, order.task.limits.minutes, parse_mode(order.task.mode))
 
@@ -138,8 +139,12 @@ class TaskRun:
         config = load(order.folder, base.variables)
         runner = ProcessRunner(base, sandbox=LazySandbox(config, base).get)
         git = Git(runner, Path(base.state_dir), unsandboxed=order.run.unsandboxed)
-        checkout = Checkout(folder, task, order.retries, git)
+        checkout = Checkout(folder, order.run, task, order.retries, git)
         try:
+            if (found := await asyncio.to_thread(self._find_stored)) is not None:
+                if found.outcome == "passed" and not order.run.keep:
+                    await checkout.remove()
+                return found
             try:
                 await self._session.unless_stopped(checkout.prepare())
             except (OdinError, OSError) as error:
@@ -157,6 +162,10 @@ class TaskRun:
             try:
                 if result.outcome == "passed":
                     result = await self._session.unless_stopped(self._check(result, checks, checkout))
+            except RunStopped:
+                result = self._session.describe_stop("failed")
+                if result.stopped:
+                    return result
             finally:
                 await checks.close()
                 sandbox.close()
@@ -202,12 +211,21 @@ class TaskRun:
         manager = SessionManager()
         async with LocalListener(manager, options, Path(self._order.state_dir)):
             try:
-                name = name_session(self._order.run.name, self._task.id, self._order.retries)
-                return await self._session.run(manager, options, name)
+                return await self._session.run(manager, options, self._name)
             finally:
                 await manager.close(_CLOSE_S)
 
     # --- the end ---
+
+    def _find_stored(self) -> TaskResult | None:
+        """Return the result that an earlier attempt has stored before its worker died, if there is one."""
+        try:
+            data = open_store(self._order.run.store).read(f"{self._task.id}/result.json")
+            found = msgspec.json.decode(data, type=TaskResult)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+        is_end = found.outcome in ("passed", "failed") and not found.stopped and not found.is_transient
+        return found if is_end and found.session == self._name else None
 
     async def _check(self, result: TaskResult, runner: ProcessRunner, checkout: Checkout) -> TaskResult:
         """Return the result as the checks of the task see it."""
@@ -221,7 +239,7 @@ class TaskRun:
     async def _store(self, result: TaskResult, checkout: Checkout, environment: ExecutionEnvironment) -> TaskResult:
         """Store what the task is to return, and the result last: where that is, everything is."""
         store = open_store(self._order.run.store)
-        redact = make_redactor(str(checkout.path), environment.variables)
+        redact = make_redactor(str(checkout.path), environment.variables, self._task.secrets)
         result = msgspec.structs.replace(result, detail=redact(result.detail).text)
         files: list[str] = []
         async for name, data in self._collect(checkout, environment):
@@ -246,6 +264,6 @@ class TaskRun:
             options = Options(cwd=str(checkout.path), state_dir=self._order.state_dir, env=self._order.env)
             log = make_workspace(options).store.find_log(self._session.session)
             if log is not None:
-                copy = await asyncio.to_thread(copy_session, log, environment)
+                copy = await asyncio.to_thread(copy_session, log, environment, secrets=self._task.secrets)
                 for name, data in copy.list_files():
                     yield f"session/{name}", data
