@@ -14,6 +14,7 @@ from odin.app.git import Git, find_repository
 from odin.config.files import lock_file
 from odin.core.errors import OdinError
 from odin.core.private_folders import make_private_folder
+from odin.core.text import to_valid_unicode
 from odin.fleet.engine import FleetRun, name_session
 from odin.fleet.eval_suite import EVAL_PREFIX, find_eval_task
 from odin.fleet.task import FleetTask, is_local
@@ -23,6 +24,7 @@ _START = "odin-start"
 """The tag of the commit that a task starts from."""
 
 _TITLE_CHARS = 72
+_MAX_FILES_BYTES = 256_000_000
 
 
 class Checkout:
@@ -111,11 +113,16 @@ class Checkout:
         return await self._run("bundle", "create", "--quiet", "-", f"{_START}..{self.branch}")
 
     def read_files(self, patterns: Sequence[str]) -> dict[str, bytes]:
-        """Return the files that match, by their names. Links are left out: they could lead anywhere."""
+        """Return the files that match, by their names. Links are left out: they could lead anywhere.
+
+        Raise OdinError if they are too large together.
+        """
         real = Path(os.path.realpath(self.path))
         found = (path.relative_to(self.path) for pattern in patterns for path in sorted(self.path.glob(pattern)))
         own = [name for name in found if (real / name).is_file() and Path(os.path.realpath(real / name)) == real / name]
-        return {str(name): (real / name).read_bytes() for name in own}
+        if sum((real / name).stat().st_size for name in own) > _MAX_FILES_BYTES:
+            raise OdinError(f"The files of the task are larger than {_MAX_FILES_BYTES // 1_000_000} MB.")
+        return {to_valid_unicode(str(name)): (real / name).read_bytes() for name in dict.fromkeys(own)}
 
     async def _run(self, *words: str, fails: bool = False) -> bytes:
         """Return what git prints; b"" if it fails and may."""
@@ -125,6 +132,8 @@ class Checkout:
         visible = (str(self._repositories),)
         settings = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "gc.auto=0")
         done = await self._git.run(place, (*settings, *words), writes=(str(self.path),), visible=visible)
+        if done.is_cut:
+            raise OdinError(f"git {words[0]} printed more than {len(done.data) // 1_000_000} MB.")
         if done.code and not fails:
             message = done.errors.strip().removeprefix("fatal: ").replace("\n", " ")[:500]
             raise OdinError(f"git {words[0]} failed: {message or done.code}.")

@@ -305,9 +305,18 @@ class RunTable:
         budget of the run is used up."""
         with _transact(self._connect()) as db:
             changed = db.execute(
-                "UPDATE tasks SET lease = ?, progress = ?, usd = MAX(usd, ?)"
+                # A process that resumes a session begins to count anew.
+                "UPDATE tasks SET lease = ?, usd = MAX(usd, ?), progress = CASE"
+                " WHEN json_extract(CAST(progress AS TEXT), '$.requests') > ? THEN progress ELSE ? END"
                 " WHERE id = ? AND attempt = ? AND status = 'running'",
-                (self._clock() + self._lease_s, msgspec.json.encode(progress), progress.usd, task, attempt),
+                (
+                    self._clock() + self._lease_s,
+                    progress.usd,
+                    progress.requests,
+                    msgspec.json.encode(progress),
+                    task,
+                    attempt,
+                ),
             ).rowcount
             return bool(changed) and _get_left(db, run) > 0
 

@@ -110,11 +110,16 @@ class TaskRun:
         loop.add_reader(self._pipe.fileno(), self._read_pipe)
         reporting = asyncio.create_task(self._report())
         try:
-            result = await self._work()
+            result = self._redact(await self._work())
         finally:
             reporting.cancel()
             loop.remove_reader(self._pipe.fileno())
         self._send(TaskEnded(result))
+
+    def _redact(self, result: TaskResult) -> TaskResult:
+        """Return the result without the secrets of the user and of the task. Those of the project are not known here."""
+        redact = make_redactor(self._order.folder, self._order.env, self._task.secrets)
+        return msgspec.structs.replace(result, detail=redact(result.detail).text)
 
     def _read_pipe(self) -> None:
         try:

@@ -1,0 +1,94 @@
+"""What could lose a result, charge it twice, or report it as another one."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from odin.fleet.engine import Attempt, TaskResult, WorkerLost
+from odin.fleet.worker import Worker
+from odin.testing import ScriptedServer, fault, say
+from tests.fleet.runs import LocalRun, make_repository
+from tests.fleet.test_task_runs import edit, make_task, result
+
+
+async def test_a_new_run_of_an_old_name_does_its_own_work(home: Path) -> None:
+    task = make_task("t", "echo x > x.txt", checks=["test -f x.txt"])
+    for number in (1, 2):
+        with ScriptedServer(edit) as model:
+            run = LocalRun(home, model, (task,))
+            states = await run.do()
+            assert (result(states["t"]), len(model.requests)) == (("passed", ""), 2), number
+        await run.table.close()
+        shutil.rmtree(run.folder)  # as `odin fleet remove` does
+        shutil.rmtree(run.state / "fleet")
+
+
+async def test_a_result_that_is_stored_is_not_made_again(home: Path) -> None:
+    """The worker dies after the task has stored its result and removed its checkout."""
+    task = make_task("t", "echo x > x.txt", checks=["test -f x.txt"])
+    with ScriptedServer(edit) as model:
+        run = LocalRun(home, model, (task,))
+        await run.submit()
+        worker, results = Worker(run.folder, run.state, run.env), list[TaskResult]()
+
+        async def perform(attempt: Attempt) -> TaskResult:
+            results.append(await worker.perform(attempt))
+            if len(results) == 1:
+                raise WorkerLost
+            return results[-1]
+
+        await run.table.work(perform, 1, "w")
+        (state,) = await run.table.list_tasks()
+    assert result(state) == ("passed", "")
+    assert "x.txt" in run.read("t/patch.diff")
+    assert results[0] == results[1]
+    assert len(model.requests) == 2
+
+
+async def test_a_model_that_was_unreachable_is_asked_again(home: Path) -> None:
+    settings = home / ".config" / "odin" / "odinconfig.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"retry": {"attempts": 1}}')
+    answers = iter([fault(529), fault(529)])
+    with ScriptedServer(lambda _: next(answers, say("done"))) as model:
+        run = LocalRun(home, model, (make_task("t", "work"),))
+        states = await run.do()
+    assert (result(states["t"]), len(model.requests)) == (("passed", ""), 3)
+
+
+async def test_what_a_task_leaves_behind_is_stored_without_secrets(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEPLOY_PLACE", "in-the-old-quarry")
+    files = {
+        "odinconfig.json": "{}",
+        "name": "x",
+    }
+    repository = make_repository(home / "repo", files)
+    more = {"files": ["**/*"], "outputs": ["files", "session", "patch"], "secrets": ["DEPLOY_PLACE"]}
+    tasks = (
+        make_task("names.1", "python3 -c \"open(b'\\xff\\nx', 'w')\"; printenv DEPLOY_PLACE", repository, **more),
+        make_task("config", "echo '{bad' > odinconfig.json", repository, checks=["true"], **more),
+        make_task("check", "true", repository, checks=["echo to $DEPLOY_PLACE; false"], **more),
+        make_task("clone", "true", "https://me:hunter2hunter2@127.0.0.1:9/x.git"),
+    )
+    with ScriptedServer(edit) as model:
+        run = LocalRun(home, model, tasks)
+        states = await run.do()
+    assert {name: result(state) for name, state in states.items()} == {
+        "names.1": ("passed", ""),
+        "config": ("passed", ""),
+        "check": ("failed", "checks"),
+        "clone": ("not_run", "repository"),
+    }
+    stored = [str(path.read_bytes()) for path in run.results.rglob("*") if path.is_file()]
+    assert [text for text in (*stored, str(states.values())) if "quarry" in text] == []
+    assert all(state.result and "hunter2" not in state.result.detail for state in states.values())
+
+
+async def test_a_time_limit_in_the_checks_keeps_the_patch(home: Path) -> None:
+    task = make_task("t", "echo x > x.txt", checks=["sleep 60"], limits={"minutes": 0.1})
+    with ScriptedServer(edit) as model:
+        run = LocalRun(home, model, (task,))
+        states = await run.do()
+    assert result(states["t"]) == ("failed", "time")
+    assert "x.txt" in run.read("t/patch.diff")
