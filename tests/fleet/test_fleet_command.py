@@ -83,7 +83,7 @@ def test_nothing_starts_before_everything_is_checked(
         "run {good} --pool mine": ("task-1: There is no model pool 'mine'.",),
         "run {good} --model a/b --pool c": ("--model and --pool exclude each other.",),
         "run {good} --mode x": ("Unknown mode 'x'.",),
-        "run {good} --attempts 0": ("--attempts must be at least 1.",),
+        "run {good} --attempts 0": ("--attempts must be 1 to 1,000,000.",),
         "run {good} --name ../x": ("'../x' cannot be the name of a run.",),
         "run {good} --store {file}/x": ("Nothing can be stored.", "Choose another --store."),
         "run nowhere.jsonl": ("Cannot read nowhere.jsonl: No such file or directory.",),

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.errors import UsageError
 from odin.fleet.engine import Attempt, TaskResult, WorkerLost
+from odin.fleet.task import read_tasks
 from odin.fleet.worker import Worker
 from odin.testing import ScriptedServer, fault, say
+from tests.conftest import Run
 from tests.fleet.runs import LocalRun, make_repository
 from tests.fleet.test_task_runs import edit, make_task, result
 
@@ -69,6 +72,7 @@ async def test_what_a_task_leaves_behind_is_stored_without_secrets(home: Path, m
         make_task("names.1", "python3 -c \"open(b'\\xff\\nx', 'w')\"; printenv DEPLOY_PLACE", repository, **more),
         make_task("config", "echo '{bad' > odinconfig.json", repository, checks=["true"], **more),
         make_task("check", "true", repository, checks=["echo to $DEPLOY_PLACE; false"], **more),
+        make_task("broken", "git tag -d odin-start", repository, **more),
         make_task("clone", "true", "https://me:hunter2hunter2@127.0.0.1:9/x.git"),
     )
     with ScriptedServer(edit) as model:
@@ -78,6 +82,7 @@ async def test_what_a_task_leaves_behind_is_stored_without_secrets(home: Path, m
         "names.1": ("passed", ""),
         "config": ("passed", ""),
         "check": ("failed", "checks"),
+        "broken": ("failed", "outputs"),
         "clone": ("not_run", "repository"),
     }
     stored = [str(path.read_bytes()) for path in run.results.rglob("*") if path.is_file()]
@@ -92,3 +97,43 @@ async def test_a_time_limit_in_the_checks_keeps_the_patch(home: Path) -> None:
         states = await run.do()
     assert result(states["t"]) == ("failed", "time")
     assert "x.txt" in run.read("t/patch.diff")
+
+
+def test_tasks_that_nothing_could_do_are_refused(home: Path) -> None:
+    path = home / "tasks.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "one"}\r\n{"prompt": "two\xe2\x80\xa8lines"}\r\n')
+    assert [task.prompt for task in read_tasks(path, home)] == ["one", "two\u2028lines"]
+    faults = {
+        '{"prompt": "x", "id": "a..b"}': "the id 'a..b' cannot be the name of a branch",
+        '{"prompt": "x", "id": "a.lock"}': "the id 'a.lock'",
+        '{"prompt": "x", "id": "A"}\n{"prompt": "x", "id": "a"}': "line 2: the id a is that of line 1",
+        '{"prompt": "x", "checks": ["a\\u0000b"]}': "NUL",
+        '{"prompt": "x", "files": ["a**"]}': "'a**' is no pattern",
+        '{"prompt": "x", "files": ["."]}': "'.' is no pattern",
+        "[" * 100_000: "line 1: maximum recursion depth",
+    }
+    for text, said in faults.items():
+        path.write_text(text)
+        with pytest.raises(UsageError) as caught:
+            read_tasks(path, home)
+        assert said in str(caught.value)
+
+
+def test_odd_numbers_stores_and_damaged_runs(run_odin: Run, home: Path, workspace: Path) -> None:
+    (workspace / "tasks.jsonl").write_text('{"prompt": "x"}\n')
+    for flags in ("--budget-usd nan", "--budget-usd inf", "--attempts 99999999999999999999"):
+        done = run_odin("fleet", "run", "tasks.jsonl", *flags.split())
+        assert (done.returncode, "must be" in done.stderr) == (2, True), done.stderr
+    done = run_odin("best", "x", "--minutes", "nan")
+    assert (done.returncode, "must be positive" in done.stderr) == (2, True), done.stderr
+    with ScriptedServer([say("done")]) as model:
+        words = ("fleet", "run", "tasks.jsonl", "--store", "out", "--name", "v1.temporal")
+        done = run_odin(*words, env=model.env("anthropic"))
+    assert done.returncode == 0, done.stderr
+    shown = run_odin("fleet", "show", "v1.temporal", "task-1", cwd=home).stdout
+    assert f"file        {workspace}/out/task-1/result.json\n" in shown
+    (home / ".local/state/odin/fleet/empty.sqlite").touch()
+    (home / ".local/state/odin/fleet/bad.sqlite").write_text("nonsense" * 200)
+    for name in ("empty", "bad"):
+        done = run_odin("fleet", "remove", name)
+        assert (done.returncode, done.stdout) == (0, f"Removed {name}.\n"), done.stderr

@@ -12,7 +12,7 @@ import msgspec
 
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output, write_table
 from odin.commands.fleet_engine import add_temporal_flags, open_engine, remember_server, run_worker
-from odin.core.errors import OdinError, UsageError
+from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.format import clip_line, format_age, format_seconds, format_usd, pluralize
 from odin.core.text import suggest_similar
 from odin.fleet.board import describe_reason, list_facts
@@ -261,13 +261,17 @@ def _signal(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    places = find_run(args.names[0], os.environ)
-    run, states = _ask(places, _read_all)
-    if places.server.exists() and not summarize(states, time.time()).is_over:
-        raise UsageError(f"{places.name} goes on at its server.", f"Stop it first: odin fleet cancel {places.name}")
+    places, kept = find_run(args.names[0], os.environ), ""
+    try:
+        run, states = _ask(places, _read_all)
+    except (UsageError, ConfigError):  # it is damaged, or was killed before it had tasks
+        write_message(f"{places.name} cannot be read.")
+    else:
+        if places.server.exists() and not summarize(states, time.time()).is_over:
+            raise UsageError(f"{places.name} goes on at its server.", f"Stop it first: odin fleet cancel {places.name}")
+        kept = "" if run.store == places.store else f" Its results stay in {run.store}."
     with places.hold():
         places.remove()
-    kept = "" if run.store == places.store else f" Its results stay in {run.store}."
     return write_output(f"Removed {places.name}.{kept}\n")
 
 

@@ -27,6 +27,10 @@ _TITLE_CHARS = 72
 _MAX_FILES_BYTES = 256_000_000
 
 
+class CheckoutUnusable(OdinError):
+    """The agent has left a checkout that nothing can be taken from."""
+
+
 class Checkout:
     """The checkout of a task below the folder of its run. Each session starts with a new one."""
 
@@ -115,28 +119,28 @@ class Checkout:
     def read_files(self, patterns: Sequence[str]) -> dict[str, bytes]:
         """Return the files that match, by their names. Links are left out: they could lead anywhere.
 
-        Raise OdinError if they are too large together.
+        Raise CheckoutUnusable if they are too large together.
         """
         real = Path(os.path.realpath(self.path))
         found = (path.relative_to(self.path) for pattern in patterns for path in sorted(self.path.glob(pattern)))
         own = [name for name in found if (real / name).is_file() and Path(os.path.realpath(real / name)) == real / name]
         if sum((real / name).stat().st_size for name in own) > _MAX_FILES_BYTES:
-            raise OdinError(f"The files of the task are larger than {_MAX_FILES_BYTES // 1_000_000} MB.")
+            raise CheckoutUnusable(f"The files of the task are larger than {_MAX_FILES_BYTES // 1_000_000} MB.")
         return {to_valid_unicode(str(name)): (real / name).read_bytes() for name in dict.fromkeys(own)}
 
     async def _run(self, *words: str, fails: bool = False) -> bytes:
         """Return what git prints; b"" if it fails and may."""
         place = find_repository(str(self.path))
         if place is None or place.folder != Path(os.path.realpath(self.path)):
-            raise OdinError(f"{self.path} is no repository any more.")
+            raise CheckoutUnusable(f"{self.path} is no repository any more.")
         visible = (str(self._repositories),)
         settings = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "gc.auto=0")
         done = await self._git.run(place, (*settings, *words), writes=(str(self.path),), visible=visible)
         if done.is_cut:
-            raise OdinError(f"git {words[0]} printed more than {len(done.data) // 1_000_000} MB.")
+            raise CheckoutUnusable(f"git {words[0]} printed more than {len(done.data) // 1_000_000} MB.")
         if done.code and not fails:
             message = done.errors.strip().removeprefix("fatal: ").replace("\n", " ")[:500]
-            raise OdinError(f"git {words[0]} failed: {message or done.code}.")
+            raise CheckoutUnusable(f"git {words[0]} failed: {message or done.code}.")
         return b"" if done.code else done.data
 
 

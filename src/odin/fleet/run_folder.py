@@ -70,7 +70,7 @@ def list_runs(env: Mapping[str, str]) -> list[str]:
     """Return the names of the runs of this machine, the latest first."""
     tables = [entry for entry in _scan(_get_tables(env)) if entry.name.endswith((_SUFFIX, _SERVER_SUFFIX))]
     tables.sort(key=lambda entry: -entry.stat().st_ctime)
-    return [entry.name.removesuffix(_SUFFIX).removesuffix(_SERVER_SUFFIX) for entry in tables]
+    return [Path(entry.name).stem for entry in tables]
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:

@@ -25,7 +25,7 @@ from odin.config import Options, load
 from odin.config.paths import make_environment
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
-from odin.fleet.checkout import Checkout
+from odin.fleet.checkout import Checkout, CheckoutUnusable
 from odin.fleet.engine import FleetRun, Progress, TaskResult, name_session
 from odin.fleet.eval_suite import EVAL_PREFIX, find_eval_task
 from odin.fleet.result_store import open_store
@@ -247,9 +247,13 @@ class TaskRun:
         redact = make_redactor(str(checkout.path), environment.variables, self._task.secrets)
         result = msgspec.structs.replace(result, detail=redact(result.detail).text)
         files: list[str] = []
-        async for name, data in self._collect(checkout, environment):
-            await asyncio.to_thread(store.write, f"{self._task.id}/{name}", data)
-            files.append(name)
+        try:
+            async for name, data in self._collect(checkout, environment):
+                await asyncio.to_thread(store.write, f"{self._task.id}/{name}", data)
+                files.append(name)
+        except CheckoutUnusable as error:
+            if result.outcome == "passed":
+                result = msgspec.structs.replace(result, outcome="failed", reason="outputs", detail=str(error))
         result = msgspec.structs.replace(result, files=tuple(files))
         await asyncio.to_thread(store.write, f"{self._task.id}/result.json", msgspec.json.encode(result))
         return result
@@ -258,13 +262,6 @@ class TaskRun:
         from odin.app.workspace import make_workspace
 
         wanted = self._task.outputs
-        if "patch" in wanted:
-            yield "patch.diff", await checkout.collect_patch()
-        if "files" in wanted:
-            for name, data in (await asyncio.to_thread(checkout.read_files, self._task.files)).items():
-                yield f"files/{name}", data
-        if "branch" in wanted and (bundle := await checkout.collect_branch()):
-            yield "branch.bundle", bundle
         if "session" in wanted:
             options = Options(cwd=str(checkout.path), state_dir=self._order.state_dir, env=self._order.env)
             log = make_workspace(options).store.find_log(self._session.session)
@@ -272,3 +269,10 @@ class TaskRun:
                 copy = await asyncio.to_thread(copy_session, log, environment, secrets=self._task.secrets)
                 for name, data in copy.list_files():
                     yield f"session/{name}", data
+        if "patch" in wanted:
+            yield "patch.diff", await checkout.collect_patch()
+        if "files" in wanted:
+            for name, data in (await asyncio.to_thread(checkout.read_files, self._task.files)).items():
+                yield f"files/{name}", data
+        if "branch" in wanted and (bundle := await checkout.collect_branch()):
+            yield "branch.bundle", bundle
