@@ -1,13 +1,16 @@
 """What could lose a result, charge it twice, or report it as another one."""
 
+import asyncio
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 from odin.core.errors import UsageError
-from odin.fleet.engine import Attempt, TaskResult, WorkerLost
-from odin.fleet.task import read_tasks
+from odin.fleet.engine import Attempt, FleetRun, TaskResult, WorkerLost
+from odin.fleet.run_table import RunTable
+from odin.fleet.task import FleetTask, read_tasks
 from odin.fleet.worker import Worker
 from odin.testing import ScriptedServer, fault, say
 from tests.conftest import Run
@@ -137,3 +140,27 @@ def test_odd_numbers_stores_and_damaged_runs(run_odin: Run, home: Path, workspac
     for name in ("empty", "bad"):
         done = run_odin("fleet", "remove", name)
         assert (done.returncode, done.stdout) == (0, f"Removed {name}.\n"), done.stderr
+
+
+async def test_a_worker_that_is_stopped_while_it_takes_a_task_gives_it_back(tmp_path: Path) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def tell_time() -> float:
+        asked.set()
+        answered.wait(30)
+        return 1000.0
+
+    async def perform(_: Attempt) -> TaskResult:
+        raise AssertionError("the worker was stopped")
+
+    table = RunTable(tmp_path / "r.sqlite", clock=tell_time)
+    await table.submit(FleetRun("r", str(tmp_path), 1.0, attempts=1), [FleetTask("t", "x")])
+    working = asyncio.create_task(table.work(perform, 1, "w"))
+    await asyncio.to_thread(asked.wait, 30)
+    working.cancel()
+    answered.set()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    (state,) = await table.list_tasks()
+    await table.close()
+    assert (state.status, state.worker) == ("waiting", "")
