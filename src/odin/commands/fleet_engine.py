@@ -148,6 +148,7 @@ async def _serve(server: "TemporalServer", folder: Path, slots: int, url: str, *
 
     async def perform(attempt: Attempt) -> TaskResult:
         # Who submits a run does not decide what is safe on this machine.
+        RunFolder(attempt.run.name, os.environ)  # refuses a name that leads elsewhere
         run = msgspec.structs.replace(attempt.run, unsandboxed=attempt.run.unsandboxed and unsandboxed)
         attempt = msgspec.structs.replace(attempt, run=run)
         return await Worker(folder / run.name, state, os.environ).perform(attempt)
