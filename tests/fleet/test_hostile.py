@@ -135,6 +135,8 @@ def test_odd_numbers_stores_and_damaged_runs(run_odin: Run, home: Path, workspac
     assert done.returncode == 0, done.stderr
     shown = run_odin("fleet", "show", "v1.temporal", "task-1", cwd=home).stdout
     assert f"file        {workspace}/out/task-1/result.json\n" in shown
+    done = run_odin("fleet", "list", env={"ODIN_STATE_DIR": "/dev/null"})
+    assert (done.returncode, "cannot be read: Not a directory" in done.stderr) == (1, True), done.stderr
     (home / ".local/state/odin/fleet/empty.sqlite").touch()
     (home / ".local/state/odin/fleet/bad.sqlite").write_text("nonsense" * 200)
     for name in ("empty", "bad"):

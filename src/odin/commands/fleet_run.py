@@ -197,6 +197,8 @@ async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers
     finally:
         for number in codes:
             loop.remove_signal_handler(number)
+        working.cancel()  # if the board or the table fails, what runs is given back
+        await asyncio.wait({working})
     return stopped.result() if stopped.done() else 0
 
 
