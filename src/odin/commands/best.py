@@ -128,7 +128,7 @@ class _Contest:
         self._environment = environment
         self._candidates: list[Candidate] = []
         self._applied: Candidate | None = None
-        self._name = time.strftime("best-%m%d-%H%M%S")
+        self._name = time.strftime(f"best-%m%d-%H%M%S{os.getpid() % 1000:03}")  # two can start in the same second
         self._has_checks = False
         self._is_undoable = True
         self._is_over = False
