@@ -17,8 +17,9 @@ from tests.fleet.engines import Engines, list_statuses, make_run, make_tasks, wa
 
 
 class Pretender:
-    """Performs tasks by their names: `hold…` until it is stopped or released, `stuck…` until its process is killed after
-    that, `lost…` loses its worker, `bad…` fails, `shaky…` fails in a transient way the first time. The rest passes."""
+    """Performs tasks by their names: `hold…` until it is stopped or released, `stuck…` until its process is killed after it
+    was told to stop, `lost…` loses its worker, `bad…` fails, `shaky…` fails in a transient way the first time. The rest
+    passes."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []

@@ -124,7 +124,7 @@ async def test_what_nobody_submits_is_not_performed(temporal: TemporalProcess, t
         return TaskResult("passed")
 
     await engine.work(perform, 1, "w")
-    with pytest.raises(OdinError, match="not what was submitted|cannot be used"):
+    with pytest.raises(OdinError, match=r"not what was submitted|cannot be used"):
         await engine.list_tasks()
     await engine.close()
     assert performed == []

@@ -344,7 +344,8 @@ def _attach(args: argparse.Namespace) -> int:
             return run_attach([where, *(["--plain"] if args.plain else [])])
         raise UsageError(
             f"The checkout of {name} is not on this machine, or removed because the task passed.",
-            f"Its session is in {open_store(submitted.store).locate(f'{name}/session')}; with --keep, the checkouts stay.",
+            f"Its session is in {open_store(submitted.store).locate(f'{name}/session')}; "
+            "with --keep, the checkouts stay.",
         )
     from odin.commands.main import run
 

@@ -175,7 +175,9 @@ def _parse(place: str, text: str, repositories: str, defaults: Mapping[str, str]
 def check_task(task: FleetTask) -> None:
     """Raise ValueError that says what is wrong with a task."""
     if not _ID.fullmatch(task.id):
-        raise ValueError(f"the id {task.id[:100]!r} cannot be the name of a branch of letters, digits, '.', '_' and '-'")
+        raise ValueError(
+            f"the id {task.id[:100]!r} cannot be the name of a branch of letters, digits, '.', '_' and '-'"
+        )
     if "\0" in "".join((task.repository, task.revision, *task.checks, *task.files, *task.secrets)):
         raise ValueError("a name or command has a NUL character")
     if not task.prompt.strip():

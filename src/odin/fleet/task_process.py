@@ -117,7 +117,9 @@ class TaskRun:
         self._send(TaskEnded(result))
 
     def _redact(self, result: TaskResult) -> TaskResult:
-        """Return the result without the secrets of the user and of the task. Those of the project are not known here."""
+        """Return the result without the secrets of the user and of the task."""
+        if not result.detail:
+            return result
         redact = make_redactor(self._order.folder, self._order.env, self._task.secrets)
         return msgspec.structs.replace(result, detail=redact(result.detail).text)
 
