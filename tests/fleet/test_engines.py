@@ -17,9 +17,8 @@ from tests.fleet.engines import Engines, list_statuses, make_run, make_tasks, wa
 
 
 class Pretender:
-    """Performs tasks by their names: `hold…` until it is stopped or released, `stuck…` until its process is killed after it
-    was told to stop, `lost…` loses its worker, `bad…` fails, `shaky…` fails in a transient way the first time. The rest
-    passes."""
+    """Performs tasks by their names: `hold…` until it is stopped or released, `stuck…` loses its worker when it is
+    stopped, `lost…` at once, `bad…` fails, `shaky…` fails in a transient way the first time. The rest passes."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []

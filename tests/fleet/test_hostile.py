@@ -75,6 +75,7 @@ async def test_what_a_task_leaves_behind_is_stored_without_secrets(home: Path, m
         make_task("names.1", "python3 -c \"open(b'\\xff\\nx', 'w')\"; printenv DEPLOY_PLACE", repository, **more),
         make_task("config", "echo '{bad' > odinconfig.json", repository, checks=["true"], **more),
         make_task("check", "true", repository, checks=["echo to $DEPLOY_PLACE; false"], **more),
+        make_task("nested", "git init -q inner; touch inner/x; echo y > y.txt", repository, **more),
         make_task("broken", "git tag -d odin-start", repository, **more),
         make_task("clone", "true", "https://me:hunter2hunter2@127.0.0.1:9/x.git"),
     )
@@ -85,9 +86,11 @@ async def test_what_a_task_leaves_behind_is_stored_without_secrets(home: Path, m
         "names.1": ("passed", ""),
         "config": ("passed", ""),
         "check": ("failed", "checks"),
+        "nested": ("passed", ""),
         "broken": ("failed", "outputs"),
         "clone": ("not_run", "repository"),
     }
+    assert "y.txt" in run.read("nested/patch.diff")
     stored = [str(path.read_bytes()) for path in run.results.rglob("*") if path.is_file()]
     assert [text for text in (*stored, str(states.values())) if "quarry" in text] == []
     assert all(state.result and "hunter2" not in state.result.detail for state in states.values())

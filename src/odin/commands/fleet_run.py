@@ -165,12 +165,12 @@ async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers
     working: asyncio.Future[None] = loop.create_future()
 
     def stop(code: int) -> None:
-        if workers:
-            first = "Stopping: what runs is given back. Ctrl-C again: at once."
-            board.say("Stopping at once." if stopped.done() else first)
+        text = "Stopping at once." if stopped.done() else "Stopping: what runs is given back. Ctrl-C again: at once."
         if not stopped.done():
             stopped.set_result(code)
         working.cancel()
+        if workers:  # last: the terminal may be gone
+            board.say(text)
 
     codes = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 143, signal.SIGHUP: 129}
     for number, code in codes.items():

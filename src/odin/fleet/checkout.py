@@ -101,13 +101,16 @@ class Checkout:
     # --- results ---
 
     async def collect_patch(self) -> bytes:
-        """Return what has changed since the start, commits included, as a patch that `git apply` takes."""
-        await self._run("add", "--all")
+        """Return what has changed since the start, commits included, as a patch that `git apply` takes.
+
+        Repositories that the agent has made and files that cannot be read are not in it.
+        """
+        await self._add_all()
         return await self._run("diff", "--cached", "--binary", "--no-ext-diff", "--no-textconv", _START)
 
     async def collect_branch(self) -> bytes:
         """Commit what is not committed, and return the commits since the start as a bundle; b"" if there are none."""
-        await self._run("add", "--all")
+        await self._add_all()
         title = self._task.prompt.strip().splitlines()[0][:_TITLE_CHARS]
         await self._run("commit", "--quiet", "--no-verify", "-m", title, fails=True)
         commits = await self._run("rev-list", "--count", f"{_START}..HEAD")
@@ -115,6 +118,9 @@ class Checkout:
             return b""
         await self._run("update-ref", f"refs/heads/{self.branch}", "HEAD")
         return await self._run("bundle", "create", "--quiet", "-", f"{_START}..{self.branch}")
+
+    async def _add_all(self) -> None:
+        await self._run("add", "--all", "--ignore-errors", fails=True)
 
     def read_files(self, patterns: Sequence[str]) -> dict[str, bytes]:
         """Return the files that match, by their names. Links are left out: they could lead anywhere.
