@@ -120,7 +120,7 @@ class Checkout:
         return await self._run("bundle", "create", "--quiet", "-", f"{_START}..{self.branch}")
 
     async def _add_all(self) -> None:
-        await self._run("add", "--all", "--ignore-errors", fails=True)
+        await self._run("add", "--all", "--ignore-errors", partial=1)  # a lock that was left, as 128, is a fault
 
     def read_files(self, patterns: Sequence[str]) -> dict[str, bytes]:
         """Return the files that match, by their names. Links are left out: they could lead anywhere.
@@ -134,8 +134,8 @@ class Checkout:
             raise CheckoutUnusable(f"The files of the task are larger than {_MAX_FILES_BYTES // 1_000_000} MB.")
         return {to_valid_unicode(str(name)): (real / name).read_bytes() for name in dict.fromkeys(own)}
 
-    async def _run(self, *words: str, fails: bool = False) -> bytes:
-        """Return what git prints; b"" if it fails and may."""
+    async def _run(self, *words: str, fails: bool = False, partial: int = 0) -> bytes:
+        """Return what git prints; b"" if it fails and may. `partial` is a code that is no failure."""
         place = find_repository(str(self.path))
         if place is None or place.folder != Path(os.path.realpath(self.path)):
             raise CheckoutUnusable(f"{self.path} is no repository any more.")
@@ -144,7 +144,7 @@ class Checkout:
         done = await self._git.run(place, (*settings, *words), writes=(str(self.path),), visible=visible)
         if done.is_cut:
             raise CheckoutUnusable(f"git {words[0]} printed more than {len(done.data) // 1_000_000} MB.")
-        if done.code and not fails:
+        if done.code not in (0, partial) and not fails:
             message = done.errors.strip().removeprefix("fatal: ").replace("\n", " ")[:500]
             raise CheckoutUnusable(f"git {words[0]} failed: {message or done.code}.")
         return b"" if done.code else done.data
