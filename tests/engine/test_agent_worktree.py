@@ -294,3 +294,11 @@ async def test_work_is_kept_although_a_command_removed_the_ref_of_its_start(repo
     git(root, "update-ref", "-d", f"refs/odin/start/{tree.name}")
     assert not (await tree.finish()).is_removed
     assert (root / "a.txt").read_text() == "changed\n"
+
+
+async def test_another_worktree_that_is_just_removed_does_not_keep_this_one(repo: AgentRepository) -> None:
+    tree, _ = await repo.create()
+    _, other = await repo.create("s2-agent-1")
+    (repo.root / ".git" / "worktrees" / "s2-agent-1" / "index").write_text("half of an index")
+    assert (await tree.end_as_branch("x")).is_removed
+    assert other.exists()

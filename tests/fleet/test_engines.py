@@ -17,8 +17,8 @@ from tests.fleet.engines import Engines, list_statuses, make_run, make_tasks, wa
 
 
 class Pretender:
-    """Performs tasks by their names: `hold…` until it is stopped or released, `lost…` loses its worker, `bad…` fails,
-    `shaky…` fails in a transient way the first time. The rest passes."""
+    """Performs tasks by their names: `hold…` until it is stopped or released, `stuck…` loses its worker when it is
+    stopped, `lost…` at once, `bad…` fails, `shaky…` fails in a transient way the first time. The rest passes."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
@@ -41,6 +41,9 @@ class Pretender:
             await attempt.report(Progress(5 * earlier, 1, 100, 0.4, "Bash"))
             if name.startswith("lost"):
                 raise WorkerLost("The process died.")
+            if name.startswith("stuck"):
+                await attempt.stop.wait()
+                raise WorkerLost("The process does not answer.")
             if name.startswith("hold"):
                 waiting = [asyncio.create_task(event.wait()) for event in (attempt.stop, self.released[name])]
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -136,6 +139,19 @@ async def test_running_and_waiting_tasks_are_stopped(engines: Engines, signal: S
         assert spent == [get_usd(state) for state in states] and spent[0] > 0
 
 
+@pytest.mark.parametrize(("signal", "becomes"), [("pause", "paused"), ("cancel", "cancelled")])
+async def test_a_signal_outlives_the_process_of_a_task(engines: Engines, signal: Signal, becomes: str):
+    perform = Pretender()
+    async with submit(engines, "stuck") as engine:
+        async with work(engine, perform):
+            await wait_for(engine, lambda states: states["stuck"].progress.requests == 1)
+            await engine.signal(signal)
+        assert list_statuses(await engine.list_tasks()) == {"stuck": becomes}
+        await engine.signal("cancel")
+        (state,) = await engine.list_tasks()
+    assert (perform.performed, list_statuses([state]), get_usd(state)) == (["stuck"], {"stuck": "cancelled"}, 0.4)
+
+
 async def test_what_was_paused_goes_on(engines: Engines):
     perform = Pretender()
     async with submit(engines, "hold", "next") as engine:
@@ -187,6 +203,7 @@ async def test_the_budget_ends_a_run(engines: Engines):
         ("not_run", "budget"),
     ]
     assert round(perform.attempts[0].budget_usd, 2) == 0.7
+    assert [get_usd(state) for state in states] == [0.4, 0.4, 0, 0]
 
 
 async def test_a_worker_that_is_stopped_gives_its_tasks_back(engines: Engines):

@@ -83,7 +83,7 @@ def test_nothing_starts_before_everything_is_checked(
         "run {good} --pool mine": ("task-1: There is no model pool 'mine'.",),
         "run {good} --model a/b --pool c": ("--model and --pool exclude each other.",),
         "run {good} --mode x": ("Unknown mode 'x'.",),
-        "run {good} --attempts 0": ("--attempts must be at least 1.",),
+        "run {good} --attempts 0": ("--attempts must be 1 to 1,000,000.",),
         "run {good} --name ../x": ("'../x' cannot be the name of a run.",),
         "run {good} --store {file}/x": ("Nothing can be stored.", "Choose another --store."),
         "run nowhere.jsonl": ("Cannot read nowhere.jsonl: No such file or directory.", "eval:held-out"),
@@ -337,10 +337,11 @@ async def test_the_page_has_the_runs_and_their_actions(home: Path, run_here: Run
     table = RunTable(places.table)
     secret = "sk-ant-api03-" + "a" * 80
     tasks = [FleetTask(f"t{number}", "x") for number in range(3)]
-    await table.submit(FleetRun("r", places.store, 1000.0), tasks)
+    run = FleetRun("r", places.store, 1000.0)
+    await table.submit(run, tasks)
 
     async def fail(attempt: Attempt) -> TaskResult:
-        return TaskResult("failed", "checks", f"key {secret}", name_session("r", attempt.task.id, 0), 1, usd=0.5)
+        return TaskResult("failed", "checks", f"key {secret}", name_session(run, attempt.task.id, 0), 1, usd=0.5)
 
     places.locate_checkout("t0").mkdir(parents=True)
     await table.signal("pause", ["t2"])
@@ -354,7 +355,7 @@ async def test_the_page_has_the_runs_and_their_actions(home: Path, run_here: Run
         ("Cancel", True),
     ]
     unsolved = next(section for section in shown.sections if section.heading == "r: did not pass")
-    assert [row.cells[0].session for row in unsolved.rows] == ["r-t0-0", ""]
+    assert [row.cells[0].session for row in unsolved.rows] == [name_session(run, "t0", 0), ""]
     assert secret not in str(shown)
     text = await asyncio.to_thread(board.act, "retry:r")
     assert text == "Retry: 2 tasks of r. Run odin fleet run --continue r."

@@ -71,7 +71,7 @@ async def test_results_of_tasks_are_stored(home: Path) -> None:
     assert len(model.requests) == 8
     new = states["new"].result
     assert new is not None
-    assert new.files == ("patch.diff", "files/a.txt", "branch.bundle", "session/main.jsonl")
+    assert new.files == ("session/main.jsonl", "patch.diff", "files/a.txt", "branch.bundle")
     assert new.requests == 2
     assert new.usd > 0
     assert run.read("new/files/a.txt") == "two\nmore\n"
@@ -249,7 +249,7 @@ async def test_a_poisoned_task_affects_only_itself(home: Path) -> None:
 
 def find_process(run: LocalRun, task: str) -> int:
     """Return the PID of the process that has the session of a task open."""
-    (lock,) = run.state.rglob(f"r-{task}-0.lock")
+    (lock,) = run.state.rglob(f"r-{task}-0-*.lock")
     return json.loads(lock.read_text())["pid"]
 
 

@@ -108,6 +108,28 @@ async def test_with_a_key_the_server_sees_nothing_of_values(temporal: TemporalPr
     await engine.close()
 
 
+@pytest.mark.parametrize("task", [FleetTask("t1", "other"), FleetTask("../t1", "x")])
+async def test_what_nobody_submits_is_not_performed(temporal: TemporalProcess, tmp_path: Path, task: FleetTask):
+    """Somebody changes the tasks in the store, or submits one that leads out of the folder of its run."""
+    engines = TemporalEngines(tmp_path, temporal.address)
+    engine = await engines.open()
+    await engine.submit(make_run(engines), [FleetTask("t1", SECRET) if task.id == "t1" else task])
+    if task.id == "t1":
+        (path,) = (tmp_path / "store" / ".tasks").iterdir()
+        path.write_bytes(msgspec.json.encode(task))
+    performed: list[Attempt] = []
+
+    async def perform(attempt: Attempt) -> TaskResult:
+        performed.append(attempt)
+        return TaskResult("passed")
+
+    await engine.work(perform, 1, "w")
+    with pytest.raises(OdinError, match=r"not what was submitted|cannot be used"):
+        await engine.list_tasks()
+    await engine.close()
+    assert performed == []
+
+
 @asynccontextmanager
 async def refuse_requests(status: int, message: str) -> AsyncGenerator[str]:
     """A server that answers each gRPC request with an error, in HTTP/2 by hand."""
@@ -303,8 +325,9 @@ async def test_a_task_on_another_machine_can_be_attached(temporal: TemporalProce
                 done = subprocess.run((*odin, *words), cwd=home, capture_output=True, input="", text=True, timeout=60)
                 return done.stdout + done.stderr
 
-            where = f"{url}/sessions/far-long-0"
-            opened = "odin --resume far-long-0"
+            (log,) = machine.home.rglob("far-long-0-*.lock")
+            where = f"{url}/sessions/{log.stem}"
+            opened = f"odin --resume {log.stem}"
             assert opened in await asyncio.to_thread(attach, "attach", where, "--code", code, "--plain")
             words = ("fleet", "attach", "far", "long", "--plain")
             while opened not in (shown := await asyncio.to_thread(attach, *words)):

@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -74,12 +74,13 @@ def open_debug_log(path: str, cwd: str, env: Mapping[str, str]) -> Generator[Non
         os.close(fd)
 
 
-def make_redactor(cwd: str, env: Mapping[str, str]) -> Redactor:
-    """Return a redactor that knows the secrets of the project and the user before a session has read them."""
+def make_redactor(cwd: str, env: Mapping[str, str], secrets: Iterable[str] = ()) -> Redactor:
+    """Return a redactor that knows the secrets of the project and the user before a session has read them, and the
+    variables of these names."""
     config = load(cwd, env)
     values = _read_env_files(config.root)
     redact = build_redactor(config, {**values, **env}, ())  # finds the passwords in URLs
-    redact.add_secrets(values)
+    redact.add_secrets(values | {name: env[name] for name in secrets if env.get(name)})
     return redact
 
 

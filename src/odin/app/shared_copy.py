@@ -82,15 +82,21 @@ class SharedCopy(Struct, frozen=True):
         yield LOG_NAME, self.encode()
 
 
-def copy_session(log: Path, environment: ExecutionEnvironment, *, with_images: bool = False) -> SharedCopy:
-    """Return a copy of the session as it is now. Raise UsageError if it has no prompt."""
+def copy_session(
+    log: Path, environment: ExecutionEnvironment, *, with_images: bool = False, secrets: Iterable[str] = ()
+) -> SharedCopy:
+    """Return a copy of the session as it is now. `secrets` are variables that it does not show, whatever their names.
+
+    Raise UsageError if it has no prompt.
+    """
     header = read_header(log)
     envelopes = list(read_log(log))
     facts = _read_facts(envelopes)
     if not facts.has_prompt:
         raise UsageError(f"Session {header.session} has no prompt yet.", "Share it when there is something to read.")
     cwd = facts.cwd or header.cwd
-    redactor = make_redactor(cwd if Path(cwd).is_dir() else environment.cwd, environment.variables)
+    folder = cwd if Path(cwd).is_dir() else environment.cwd
+    redactor = make_redactor(folder, environment.variables, secrets)
     scrubber = TextScrubber(redactor, environment)
     builder = _CopyBuilder(facts, scrubber, log.parent, with_images=with_images)
     kept = tuple(builder.build(envelopes, cwd))

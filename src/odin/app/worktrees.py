@@ -115,14 +115,13 @@ class Worktrees:
             await self.git.copy_file(scratch / "index", Path(place.git_dir, "index"))
 
     async def list_worktrees(self) -> list[Worktree]:
-        found: list[Worktree] = []
-        for place in self._list_places():
-            name = place.folder.name
-            head = read_first_line(f"{place.git_dir}/HEAD").partition("refs/heads/")[2]
-            changes = len(await self._list_changes(place))
-            unapplied = await self.count_unapplied(name)
-            found.append(Worktree(name, str(place.folder), head or "(no branch)", changes, unapplied))
-        return found
+        return [await self._inspect(place) for place in self._list_places()]
+
+    async def _inspect(self, place: GitPlace) -> Worktree:
+        name = place.folder.name
+        head = read_first_line(f"{place.git_dir}/HEAD").partition("refs/heads/")[2]
+        changes = len(await self._list_changes(place))
+        return Worktree(name, str(place.folder), head or "(no branch)", changes, await self.count_unapplied(name))
 
     async def count_unapplied(self, name: str, start: str = "") -> int:
         """Return how many files an agent changed in its worktree since all of its work was in the project.
@@ -141,12 +140,8 @@ class Worktrees:
 
         `is_applied`: the project has all files of the worktree that git does not ignore.
         """
-        self.locate(name)
-        tree = next((item for item in await self.list_worktrees() if item.name == name), None)
-        if tree is None:
-            raise UsageError(f"No worktree {name}.", "`odin worktree list` lists the worktrees.")
         place = self.find_place(name)
-        folder = place.folder
+        tree, folder = await self._inspect(place), place.folder  # others may be in the hands of another process
         if tree.changes and not force and not is_applied:
             files = f"{tree.changes} {'file' if tree.changes == 1 else 'files'}"
             raise UsageError(

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import math
 import os
 import sys
 import time
@@ -82,8 +83,8 @@ def run_best(argv: list[str]) -> int:
         raise UsageError(f"-n must be 1 to {_MOST}.")
     if args.model and args.pool:
         raise UsageError("--model and --pool cannot be combined.")
-    if args.budget_usd < 0 or args.minutes <= 0:
-        raise UsageError("--budget-usd and --minutes must be positive.")
+    if not (0 <= args.budget_usd < math.inf and 0 < args.minutes < math.inf):
+        raise UsageError("--budget-usd and --minutes must be positive numbers.")
     return asyncio.run(_run(args, read_prompt(args.prompt)))
 
 
@@ -128,7 +129,7 @@ class _Contest:
         self._environment = environment
         self._candidates: list[Candidate] = []
         self._applied: Candidate | None = None
-        self._name = time.strftime("best-%m%d-%H%M%S")
+        self._name = time.strftime(f"best-%m%d-%H%M%S{os.getpid() % 1000:03}")  # two can start in the same second
         self._has_checks = False
         self._is_undoable = True
         self._is_over = False

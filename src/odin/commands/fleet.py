@@ -267,25 +267,22 @@ def _signal(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    places = find_run(args.names[0], os.environ)
+    places, kept = find_run(args.names[0], os.environ), ""
     is_remote = places.server.exists()
     try:
         run, states = _ask(places, _read_all)
-    except OdinError as error:
-        if not is_remote:
-            raise
-        places.remove()  # its server may be gone for good
-        return write_output(f"Removed {places.name} from this machine only: {error}\n")
-    if is_remote and not summarize(states, time.time()).is_over:
-        raise UsageError(f"{places.name} goes on at its server.", f"Stop it first: odin fleet cancel {places.name}")
+    except OdinError as error:  # it is damaged, was killed before it had tasks, or its server may be gone for good
+        write_message(f"{places.name} cannot be read: {error}")
+    else:
+        if is_remote and not summarize(states, time.time()).is_over:
+            raise UsageError(f"{places.name} goes on at its server.", f"Stop it first: odin fleet cancel {places.name}")
+        kept = "" if run.store == places.store else f" Its results stay in {run.store}."
+        if any(state.attempt for state in states):
+            kept += " Its sessions stay: `odin cleanup sessions --all` removes old ones."
     with places.hold():
         places.remove()
-    text = f"Removed {places.name}."
-    if run.store != places.store:
-        text += f" Its results stay in {run.store}."
-    if any(state.attempt for state in states):
-        text += " Its sessions stay: `odin cleanup sessions --all` removes old ones."
-    return write_output(f"{text}\n")
+    where = " from this machine only" if is_remote and not kept else ""
+    return write_output(f"Removed {places.name}{where}.{kept}\n")
 
 
 # --- tasks ---
@@ -349,17 +346,18 @@ def _attach(args: argparse.Namespace) -> int:
     name = state.task.id
     if not state.attempt:
         raise UsageError(f"{name} has not started.", f"`odin fleet watch {places.name}` shows when it does.")
-    checkout, session = places.locate_checkout(name), name_session(places.name, name, state.retries)
+    submitted = _ask(places, lambda engine: engine.read_run())
+    checkout, session = places.locate_checkout(name), name_session(submitted, name, state.retries)
     if not checkout.exists():
         if state.status == "running" and state.progress.url:
             from odin.commands.attach import run_attach
 
             where = f"{state.progress.url.rstrip('/')}/sessions/{session}"
             return run_attach([where, *(["--plain"] if args.plain else [])])
-        run = _ask(places, lambda engine: engine.read_run())
         raise UsageError(
             f"The checkout of {name} is not on this machine, or removed because the task passed.",
-            f"Its session is in {open_store(run.store).locate(f'{name}/session')}; with --keep, the checkouts stay.",
+            f"Its session is in {open_store(submitted.store).locate(f'{name}/session')}; "
+            "with --keep, the checkouts stay.",
         )
     from odin.commands.main import run
 

@@ -146,12 +146,15 @@ async def _serve(server: "TemporalServer", folder: Path, slots: int, url: str, *
     connection, engine = _import_temporal()
     client = await connection.connect(server, os.environ)
     state, machine, stopped = get_state_dir(os.environ), _name_machine(folder), asyncio.Event()
+    # What opens the server is not for tasks, whatever they ask for.
+    env = {name: value for name, value in os.environ.items() if name not in (connection.KEY_VARIABLE, server.api_key)}
 
     async def perform(attempt: Attempt) -> TaskResult:
         # Who submits a run does not decide what is safe on this machine.
+        RunFolder(attempt.run.name, os.environ)  # refuses a name that leads elsewhere
         run = msgspec.structs.replace(attempt.run, unsandboxed=attempt.run.unsandboxed and unsandboxed)
         attempt = msgspec.structs.replace(attempt, run=run)
-        return await Worker(folder / run.name, state, os.environ).perform(attempt)
+        return await Worker(folder / run.name, state, env).perform(attempt)
 
     said = 0.0
 

@@ -35,6 +35,7 @@ from odin.ui.terminal import is_dumb
 
 EXIT_NOT_RUN = 75
 _MAX_FAULTS = 20
+_MOST = 1_000_000
 
 
 def run_tasks(args: argparse.Namespace) -> int:
@@ -43,8 +44,8 @@ def run_tasks(args: argparse.Namespace) -> int:
         ("--attempts", args.attempts, 1),
         ("--budget-usd", args.budget_usd, 0),
     ):
-        if number < least:
-            raise UsageError(f"{flag} must be at least {least}.", "See `odin fleet --help`.")
+        if not least <= number <= _MOST:  # also not NaN
+            raise UsageError(f"{flag} must be {least} to {_MOST:,}.", "See `odin fleet --help`.")
     places, tasks = (find_run(args.names[0], os.environ), ()) if args.goes_on else _read_order(args)
     with places.hold():
         return asyncio.run(_coordinate(args, places, tasks))
@@ -106,6 +107,11 @@ def _find_unknown(tasks: Sequence[FleetTask]) -> Iterator[str]:
             yield f"{task.id}: {error.describe()}"
 
 
+def _place_store(url: str) -> str:
+    """Return a store that means the same in every folder."""
+    return url if "://" in url else str(Path(make_environment().expand_home(url)).absolute())
+
+
 # --- while it runs ---
 
 
@@ -115,7 +121,7 @@ async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequen
         if tasks:
             run = FleetRun(
                 places.name,
-                args.store or places.store,
+                _place_store(args.store) if args.store else places.store,
                 time.time(),
                 args.budget_usd,
                 args.attempts,
@@ -159,12 +165,12 @@ async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers
     working: asyncio.Future[None] = loop.create_future()
 
     def stop(code: int) -> None:
-        if workers:
-            first = "Stopping: what runs is given back. Ctrl-C again: at once."
-            board.say("Stopping at once." if stopped.done() else first)
+        text = "Stopping at once." if stopped.done() else "Stopping: what runs is given back. Ctrl-C again: at once."
         if not stopped.done():
             stopped.set_result(code)
         working.cancel()
+        if workers:  # last: the terminal may be gone
+            board.say(text)
 
     codes = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 143, signal.SIGHUP: 129}
     for number, code in codes.items():
@@ -191,6 +197,8 @@ async def _work(places: RunFolder, engine: FleetEngine, board: RunBoard, workers
     finally:
         for number in codes:
             loop.remove_signal_handler(number)
+        working.cancel()  # if the board or the table fails, what runs is given back
+        await asyncio.wait({working})
     return stopped.result() if stopped.done() else 0
 
 

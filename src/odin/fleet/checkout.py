@@ -14,6 +14,8 @@ from odin.app.git import Git, find_repository
 from odin.config.files import lock_file
 from odin.core.errors import OdinError
 from odin.core.private_folders import make_private_folder
+from odin.core.text import to_valid_unicode
+from odin.fleet.engine import FleetRun, name_session
 from odin.fleet.eval_suite import EVAL_PREFIX, find_eval_task
 from odin.fleet.task import FleetTask, is_local
 
@@ -22,23 +24,29 @@ _START = "odin-start"
 """The tag of the commit that a task starts from."""
 
 _TITLE_CHARS = 72
+_MAX_FILES_BYTES = 256_000_000
+
+
+class CheckoutUnusable(OdinError):
+    """The agent has left a checkout that nothing can be taken from."""
 
 
 class Checkout:
-    """The checkout of a task below the folder of its run. A retry, which `retries` counts, starts with a new one."""
+    """The checkout of a task below the folder of its run. Each session starts with a new one."""
 
-    def __init__(self, folder: Path, task: FleetTask, retries: int, git: Git) -> None:
+    def __init__(self, folder: Path, run: FleetRun, task: FleetTask, retries: int, git: Git) -> None:
         self.path = folder / "work" / task.id
         self.branch = f"odin/{task.id}"
         self._ready = folder / "work" / f".{task.id}.ready"
-        self._retries = str(retries)
+        self._session = name_session(run, task.id, retries)
+        self._run_created = run.created
         self._repositories = folder / "repositories"
         self._task = task
         self._git = git
 
     async def prepare(self) -> None:
         """Make the checkout, unless an earlier attempt did. Raise OdinError if that is not possible."""
-        if self._ready.exists() and self._ready.read_text() == self._retries:
+        if self._ready.exists() and self._ready.read_text() == self._session:
             return
         await self.remove()
         make_private_folder(self.path.parent)
@@ -57,7 +65,7 @@ class Checkout:
             await self._run("commit", "--quiet", "--allow-empty", "-m", "Start")
             await self._run("checkout", "--quiet", "-b", self.branch)
         await self._run("tag", _START)
-        self._ready.write_text(self._retries)
+        self._ready.write_text(self._session)
 
     async def remove(self) -> None:
         import shutil
@@ -80,7 +88,7 @@ class Checkout:
         source = self._task.repository
         if is_local(source) and not Path(source).exists():
             raise OdinError(f"There is no repository {source}.")
-        target = self._repositories / f"{hashlib.sha256(source.encode()).hexdigest()[:16]}.git"
+        target = self._repositories / f"{hashlib.sha256(f'{self._run_created} {source}'.encode()).hexdigest()[:16]}.git"
         async with _hold_lock(target):
             if not target.exists():
                 fresh = target.with_suffix(".new")
@@ -93,13 +101,16 @@ class Checkout:
     # --- results ---
 
     async def collect_patch(self) -> bytes:
-        """Return what has changed since the start, commits included, as a patch that `git apply` takes."""
-        await self._run("add", "--all")
+        """Return what has changed since the start, commits included, as a patch that `git apply` takes.
+
+        Repositories that the agent has made and files that cannot be read are not in it.
+        """
+        await self._add_all()
         return await self._run("diff", "--cached", "--binary", "--no-ext-diff", "--no-textconv", _START)
 
     async def collect_branch(self) -> bytes:
         """Commit what is not committed, and return the commits since the start as a bundle; b"" if there are none."""
-        await self._run("add", "--all")
+        await self._add_all()
         title = self._task.prompt.strip().splitlines()[0][:_TITLE_CHARS]
         await self._run("commit", "--quiet", "--no-verify", "-m", title, fails=True)
         commits = await self._run("rev-list", "--count", f"{_START}..HEAD")
@@ -108,24 +119,34 @@ class Checkout:
         await self._run("update-ref", f"refs/heads/{self.branch}", "HEAD")
         return await self._run("bundle", "create", "--quiet", "-", f"{_START}..{self.branch}")
 
+    async def _add_all(self) -> None:
+        await self._run("add", "--all", "--ignore-errors", partial=1)  # a lock that was left, as 128, is a fault
+
     def read_files(self, patterns: Sequence[str]) -> dict[str, bytes]:
-        """Return the files that match, by their names. Links are left out: they could lead anywhere."""
+        """Return the files that match, by their names. Links are left out: they could lead anywhere.
+
+        Raise CheckoutUnusable if they are too large together.
+        """
         real = Path(os.path.realpath(self.path))
         found = (path.relative_to(self.path) for pattern in patterns for path in sorted(self.path.glob(pattern)))
         own = [name for name in found if (real / name).is_file() and Path(os.path.realpath(real / name)) == real / name]
-        return {str(name): (real / name).read_bytes() for name in own}
+        if sum((real / name).stat().st_size for name in own) > _MAX_FILES_BYTES:
+            raise CheckoutUnusable(f"The files of the task are larger than {_MAX_FILES_BYTES // 1_000_000} MB.")
+        return {to_valid_unicode(str(name)): (real / name).read_bytes() for name in dict.fromkeys(own)}
 
-    async def _run(self, *words: str, fails: bool = False) -> bytes:
-        """Return what git prints; b"" if it fails and may."""
+    async def _run(self, *words: str, fails: bool = False, partial: int = 0) -> bytes:
+        """Return what git prints; b"" if it fails and may. `partial` is a code that is no failure."""
         place = find_repository(str(self.path))
         if place is None or place.folder != Path(os.path.realpath(self.path)):
-            raise OdinError(f"{self.path} is no repository any more.")
+            raise CheckoutUnusable(f"{self.path} is no repository any more.")
         visible = (str(self._repositories),)
         settings = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "gc.auto=0")
         done = await self._git.run(place, (*settings, *words), writes=(str(self.path),), visible=visible)
-        if done.code and not fails:
+        if done.is_cut:
+            raise CheckoutUnusable(f"git {words[0]} printed more than {len(done.data) // 1_000_000} MB.")
+        if done.code not in (0, partial) and not fails:
             message = done.errors.strip().removeprefix("fatal: ").replace("\n", " ")[:500]
-            raise OdinError(f"git {words[0]} failed: {message or done.code}.")
+            raise CheckoutUnusable(f"git {words[0]} failed: {message or done.code}.")
         return b"" if done.code else done.data
 
 

@@ -18,6 +18,9 @@ Outcome = Literal["passed", "failed", "cancelled", "not_run"]
 """`failed`: the agent worked, and its work is not what was asked for. `not_run`: it never came to work, as when the
 repository is missing; that says nothing about the agent."""
 
+_NAME_CHARS = 80
+"""How much of the names of run and task is in the id of a session, which is shorter than both could be."""
+
 OVER_BUDGET = "The budget of the run is used up."
 
 Signal = Literal["cancel", "pause", "resume", "retry"]
@@ -39,9 +42,12 @@ class FleetRun(Struct, frozen=True):
     keep: bool = False
 
 
-def name_session(run: str, task: str, retries: int) -> str:
-    """Return the id of a task's session. A task that starts over gets a new one."""
-    return f"{run}-{task}-{retries}"
+def name_session(run: FleetRun, task: str, retries: int) -> str:
+    """Return the id of a task's session. A task that starts over gets a new one, as does a later run of this name."""
+    import hashlib
+
+    digest = hashlib.sha256(f"{run.name}/{task}/{run.created}".encode()).hexdigest()[:8]
+    return f"{f'{run.name}-{task}'.replace('.', '_')[:_NAME_CHARS]}-{retries}-{digest}"
 
 
 class Progress(Struct, frozen=True):

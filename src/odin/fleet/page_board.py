@@ -91,7 +91,7 @@ class FleetBoard:
         ]
         redact = make_redactor(self._env)
         for known in shown:
-            sections += _list_tasks(known.places, known.states, now, redact)
+            sections += _list_tasks(known, now, redact)
         return Board(self.name, self.title, tuple(sections))
 
     def act(self, action: str) -> str:
@@ -166,9 +166,8 @@ def _make_run_row(known: _KnownRun, summary: FleetSummary, now: float) -> BoardR
     )
 
 
-def _list_tasks(
-    places: RunFolder, states: Sequence[TaskState], now: float, redact: Callable[[str], str]
-) -> Iterator[BoardSection]:
+def _list_tasks(known: _KnownRun, now: float, redact: Callable[[str], str]) -> Iterator[BoardSection]:
+    places, states = known.places, known.states
     summary = summarize(states, now)
     running = sorted((one for one in states if one.status == "running"), key=lambda one: one.started)
     unsolved = [one for one in states if get_status(one) in ("failed", "not_run")]
@@ -179,19 +178,19 @@ def _list_tasks(
         (f"{places.name}: did not pass", f"{why}.", unsolved),
         (f"{places.name}: slowest", "", slow[:_MOST_SLOW]),
     ):
-        rows = tuple(_make_task_row(places, state, now, redact) for state in chosen[:_MAX_ROWS])
+        rows = tuple(_make_task_row(known, state, now, redact) for state in chosen[:_MAX_ROWS])
         if rows:
             columns = ("Task", "State", "Time", "Tokens", "Cost", "What")
             yield BoardSection(heading, redact(facts), columns, rows, len(chosen) - len(rows))
 
 
-def _make_task_row(places: RunFolder, state: TaskState, now: float, redact: Callable[[str], str]) -> BoardRow:
+def _make_task_row(known: _KnownRun, state: TaskState, now: float, redact: Callable[[str], str]) -> BoardRow:
     status = get_status(state)
     text = describe_reason(state) if state.result is not None else state.progress.activity or "starting"
     if state.status == "running" and state.progress.url:
         text = f"{text}, on {state.progress.url}"
-    can_open = state.attempt and places.locate_checkout(state.task.id).exists()
-    session = name_session(places.name, state.task.id, state.retries) if can_open else ""
+    can_open = state.attempt and known.places.locate_checkout(state.task.id).exists()
+    session = name_session(known.run, state.task.id, state.retries) if can_open else ""
     return BoardRow(
         state.task.id,
         (

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from odin.core.errors import OdinError
 from odin.fleet.engine import TaskState
 from odin.fleet.result_store import ResultStore
 
@@ -40,7 +41,13 @@ def _read_patch(store: ResultStore, state: TaskState) -> str | None:
         return None
     if "patch.diff" not in state.result.files:  # its process died each time
         return ""
-    return store.read(f"{state.task.id}/patch.diff").decode("utf-8", "replace")
+    name = f"{state.task.id}/patch.diff"
+    try:
+        return store.read(name).decode("utf-8", "replace")
+    except OSError as error:
+        raise OdinError(
+            f"{store.locate(name)} cannot be read: {error.strerror or error}.", "Check the store."
+        ) from error
 
 
 def _get_model(state: TaskState) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odin.config import get_home_dir, get_state_dir
 from odin.config.owner_lock import find_owner, hold_owner_lock
-from odin.core.errors import UsageError
+from odin.core.errors import StateUnwritable, UsageError
 from odin.core.text import suggest_similar
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
@@ -74,8 +74,8 @@ def get_runs_folder(env: Mapping[str, str]) -> Path:
 def list_runs(env: Mapping[str, str]) -> list[str]:
     """Return the names of the runs of this machine, the latest first."""
     tables = [entry for entry in _scan(_get_tables(env)) if entry.name.endswith((_SUFFIX, _SERVER_SUFFIX))]
-    tables.sort(key=lambda entry: -entry.stat().st_ctime)
-    return [entry.name.removesuffix(_SUFFIX).removesuffix(_SERVER_SUFFIX) for entry in tables]
+    tables.sort(key=_get_change_time, reverse=True)
+    return [Path(entry.name).stem for entry in tables]
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:
@@ -84,6 +84,15 @@ def _scan(folder: Path) -> list[os.DirEntry[str]]:
             return list(entries)
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise StateUnwritable(f"{folder} cannot be read: {error.strerror}.", "Make it a folder of yours.") from error
+
+
+def _get_change_time(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat().st_ctime
+    except FileNotFoundError:  # it was removed meanwhile
+        return 0.0
 
 
 def find_run(name: str, env: Mapping[str, str]) -> RunFolder:

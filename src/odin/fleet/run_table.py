@@ -52,6 +52,15 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_by_status ON tasks (status, number)
 """
 
+_CANCELLED = msgspec.json.encode(TaskResult("cancelled", "cancelled"))
+
+_GIVE_BACK = """
+    status = CASE wanted WHEN 'cancel' THEN 'done' WHEN 'pause' THEN 'paused' ELSE 'waiting' END,
+    result = CASE wanted WHEN 'cancel' THEN ? END, ended = CASE wanted WHEN 'cancel' THEN ? ELSE ended END,
+    wanted = '', worker = ''
+"""
+"""What becomes of a task in hand that has no result: its user may have asked for something meanwhile."""
+
 T = TypeVar("T")
 
 
@@ -85,7 +94,12 @@ class RunTable:
         self._db: sqlite3.Connection | None = None
 
     async def _run(self, action: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, action, *args)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, action, *args)
+        except sqlite3.OperationalError as error:  # such as a full disk
+            raise StateUnwritable(f"{self._path} cannot be used: {error}.", "Make it writable.") from error
+        except sqlite3.DatabaseError as error:
+            raise ConfigError(f"{self._path} is damaged ({error}).", "Remove it, and start the run again.") from error
 
     # --- the file ---
 
@@ -94,20 +108,15 @@ class RunTable:
             return self._db
         if not create and not self._path.exists():
             raise UsageError(f"There is no run {self._path.stem}.", "`odin fleet list` lists the runs.")
-        try:
-            make_private_folder(self._path.parent)
-            db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=30)
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")  # a result that a power cut loses is read from the log again
-            if db.execute("PRAGMA user_version").fetchone()[0] == 0:
-                with _transact(db):
-                    for statement in _SCHEMA.split(";"):
-                        db.execute(statement)
-                    db.execute(f"PRAGMA user_version = {_VERSION}")
-        except sqlite3.OperationalError as error:
-            raise StateUnwritable(f"{self._path} cannot be used: {error}.", "Make it writable.") from error
-        except sqlite3.DatabaseError as error:
-            raise ConfigError(f"{self._path} is damaged ({error}).", "Remove it, and start the run again.") from error
+        make_private_folder(self._path.parent)
+        db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=30)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")  # a result that a power cut loses is in the store
+        if db.execute("PRAGMA user_version").fetchone()[0] == 0:
+            with _transact(db):
+                for statement in _SCHEMA.split(";"):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {_VERSION}")
         self._db = db
         return db
 
@@ -148,8 +157,8 @@ class RunTable:
 
     def _list_tasks(self) -> list[TaskState]:
         rows = self._connect().execute(
-            "SELECT spec, status, attempt, retries, worker, progress, result, started, ended, earlier_usd FROM tasks"
-            " ORDER BY number"
+            "SELECT spec, status, attempt, retries, worker, progress, result, started, ended, earlier_usd, usd"
+            " FROM tasks ORDER BY number"
         )
         return [
             TaskState(
@@ -159,12 +168,13 @@ class RunTable:
                 retries,
                 worker,
                 msgspec.json.decode(progress, type=Progress) if progress else Progress(),
-                msgspec.json.decode(result, type=TaskResult) if result else None,
+                # A task that is ended between two attempts has cost what they did.
+                msgspec.structs.replace(msgspec.json.decode(result, type=TaskResult), usd=usd) if result else None,
                 started,
                 ended,
                 earlier_usd,
             )
-            for spec, status, attempt, retries, worker, progress, result, started, ended, earlier_usd in rows
+            for spec, status, attempt, retries, worker, progress, result, started, ended, earlier_usd, usd in rows
         ]
 
     async def signal(self, signal: Signal, tasks: Sequence[str] = ()) -> int:
@@ -174,7 +184,6 @@ class RunTable:
         db, now = self._connect(), self._clock()
         chosen = ", ".join("?" * len(tasks))
         named = f" AND id IN ({chosen})" if tasks else ""
-        cancelled = msgspec.json.encode(TaskResult("cancelled", "cancelled")).decode()
         with _transact(db):
             known = {row[0] for row in db.execute("SELECT id FROM tasks")}
             if missing := [task for task in tasks if task not in known]:
@@ -188,10 +197,7 @@ class RunTable:
             match signal:
                 case "cancel":
                     return change(
-                        "status = 'done', result = CAST(json_set(?, '$.usd', usd) AS BLOB), ended = ?"
-                        " WHERE status IN ('waiting', 'paused')",
-                        cancelled,
-                        now,
+                        "status = 'done', result = ?, ended = ? WHERE status IN ('waiting', 'paused')", _CANCELLED, now
                     ) + change("wanted = 'cancel' WHERE status = 'running'")
                 case "pause":
                     return change("status = 'paused' WHERE status = 'waiting'") + change(
@@ -238,6 +244,7 @@ class RunTable:
             for task in running:
                 with suppress(asyncio.CancelledError):
                     task.result()
+            await self._run(self._give_back, name)
 
     async def _perform(
         self, perform: Perform, run: FleetRun, claim: _Claim, name: str, stops: dict[str, asyncio.Event]
@@ -300,9 +307,18 @@ class RunTable:
         budget of the run is used up."""
         with _transact(self._connect()) as db:
             changed = db.execute(
-                "UPDATE tasks SET lease = ?, progress = ?, usd = MAX(usd, ?)"
+                # A process that resumes a session begins to count anew.
+                "UPDATE tasks SET lease = ?, usd = MAX(usd, ?), progress = CASE"
+                " WHEN json_extract(CAST(progress AS TEXT), '$.requests') > ? THEN progress ELSE ? END"
                 " WHERE id = ? AND attempt = ? AND status = 'running'",
-                (self._clock() + self._lease_s, msgspec.json.encode(progress), progress.usd, task, attempt),
+                (
+                    self._clock() + self._lease_s,
+                    progress.usd,
+                    progress.requests,
+                    msgspec.json.encode(progress),
+                    task,
+                    attempt,
+                ),
             ).rowcount
             return bool(changed) and _get_left(db, run) > 0
 
@@ -335,9 +351,9 @@ class RunTable:
     def _lose_in(self, db: sqlite3.Connection, task: str, attempt: int, attempts: int) -> None:
         """Give a task whose worker died to the next one, later each time. What kills every worker ends as a failure."""
         db.execute(
-            "UPDATE tasks SET status = 'waiting', wanted = '', worker = '', losses = losses + 1, due = ? + losses * ?"
+            f"UPDATE tasks SET {_GIVE_BACK}, losses = losses + (wanted = ''), due = ? + losses * ?"
             " WHERE id = ? AND attempt = ? AND status = 'running'",
-            (self._clock(), self._pause_s, task, attempt),
+            (_CANCELLED, self._clock(), self._clock(), self._pause_s, task, attempt),
         )
         found = db.execute("SELECT losses, progress, usd FROM tasks WHERE id = ?", (task,)).fetchone()
         if found[0] >= attempts:
@@ -349,6 +365,14 @@ class RunTable:
             db.execute(
                 "UPDATE tasks SET status = 'done', result = ?, ended = ? WHERE id = ? AND status = 'waiting'",
                 (msgspec.json.encode(result), self._clock(), task),
+            )
+
+    def _give_back(self, worker: str) -> None:
+        """Give back what the worker holds without performing it: it was stopped just when it took the task."""
+        with _transact(self._connect()) as db:
+            db.execute(
+                f"UPDATE tasks SET {_GIVE_BACK} WHERE status = 'running' AND worker = ?",
+                (_CANCELLED, self._clock(), worker),
             )
 
     def _list_wanted(self, worker: str) -> set[str]:
@@ -373,7 +397,8 @@ def _transact(db: sqlite3.Connection) -> Generator[sqlite3.Connection]:
     db.execute("BEGIN IMMEDIATE")
     try:
         yield db
+        db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # SQLite has ended it by itself if the disk is full
+            db.execute("ROLLBACK")
         raise
-    db.execute("COMMIT")

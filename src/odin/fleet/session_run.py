@@ -30,6 +30,8 @@ _OUTPUT_CHARS = 2000
 _LOCK_TRIES = 30
 _RESUMED = "Odin was interrupted in the middle of this task. Look at what is done, and carry on with the rest."
 
+_UNFINISHED = ("aborted", "interrupted")
+
 T = TypeVar("T")
 
 
@@ -145,7 +147,7 @@ class SessionRun:
                     self.ended = event
                 if not submitted and envelope.seq >= past_end:
                     submitted = True
-                    if self.ended is None or self.ended.reason in ("aborted", "interrupted"):
+                    if self.ended is None or self.ended.reason in _UNFINISHED or _is_transient(self.ended):
                         self.ended = None
                         await self._submit(client, shot.queue, turns)
                 reading = asyncio.ensure_future(anext(events, None))
@@ -179,15 +181,12 @@ class SessionRun:
             return self.make_result("failed", "calls", f"It needed more than {pluralize(ended.steps, 'model call')}.")
         if ended.reason == "error_max_budget_usd":
             return self.make_result("failed", "cost", f"It used up its budget: {format_usd(self.progress.usd)}.")
-        from odin.core import errors
-
-        kind = getattr(errors, ended.error_kind, OdinError) if ended.error_kind else OdinError
         never_ran = ended.reason == "error" and not self.progress.requests
         return self.make_result(
             "not_run" if never_ran else "failed",
             ended.error_kind or ended.reason,
             describe_ending(ended),
-            is_transient=ended.reason == "error" and issubclass(kind, RetryableError),
+            is_transient=_is_transient(ended),
         )
 
     def make_result(
@@ -213,6 +212,14 @@ class SessionRun:
         if self._timed_out:
             return self.make_result(outcome, "time", f"It took longer than {self._minutes:g} min.")
         return self.make_result(outcome, stopped=True)
+
+
+def _is_transient(ended: TurnEnded) -> bool:
+    """True if the turn may end better when it is tried again."""
+    from odin.core import errors
+
+    kind = getattr(errors, ended.error_kind, OdinError) if ended.error_kind else OdinError
+    return ended.reason == "error" and issubclass(kind, RetryableError)
 
 
 async def find_failed_check(

@@ -5,6 +5,7 @@ anything starts. Lines in the shape of SWE-bench (`instance_id`, `repo`, `base_c
 understood, too. And `eval` is the suite of `odin eval`, `eval:tuning` and `eval:held-out` are its halves.
 """
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,9 @@ Output = Literal["patch", "branch", "files", "session", "prediction"]
 _HALVES = {"eval": (False, True), "eval:tuning": (False,), "eval:held-out": (True,)}
 """The tasks of a suite by whether they are held out."""
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_ID = re.compile(r"(?!.*(\.\.|\.$|\.lock$))[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+"""Also the name of a folder and, after `odin/`, of a branch."""
+
 _MAX_FILE_BYTES = 200_000_000
 _MAX_SHOWN = 20
 
@@ -90,13 +93,14 @@ def read_tasks(
     for place, text in _read_entries(source):
         try:
             task = _parse(place, text, repositories, defaults or {})
-            _check(task)
-        except ValueError as error:
+            check_task(task)
+        except (ValueError, RecursionError) as error:
             faults.append(f"{place}: {str(error)[:300]}")
             continue
-        if task.id in seen:
-            faults.append(f"{place}: the id {task.id} is that of {seen[task.id]}")
-        seen[task.id] = place
+        key = task.id.lower()  # some file systems do not tell them apart
+        if key in seen:
+            faults.append(f"{place}: the id {task.id} is that of {seen[key]}")
+        seen[key] = place
         tasks.append(_resolve(task, folder, home))
     if faults:
         more = f"\n… and {len(faults) - _MAX_SHOWN} more" if len(faults) > _MAX_SHOWN else ""
@@ -126,7 +130,7 @@ def _read_entries(source: Path) -> Iterator[tuple[str, str]]:
                     text = f"\0{error}"
             yield path.name, text
         return
-    for number, line in enumerate(_read_text(source).splitlines(), 1):
+    for number, line in enumerate(_read_text(source).split("\n"), 1):  # JSON may have other line separators
         if line.strip():
             yield f"line {number}", line
 
@@ -135,7 +139,7 @@ def _read_text(path: Path) -> str:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise UsageError(f"{path} is larger than {_MAX_FILE_BYTES // 1_000_000} MB.")
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         hint = f"Name a file or folder with tasks, or a suite: {', '.join(_HALVES)}."
         raise UsageError(f"Cannot read {path}: {error.strerror}.", hint) from error
@@ -169,9 +173,14 @@ def _parse(place: str, text: str, repositories: str, defaults: Mapping[str, str]
     return msgspec.convert({"id": name, **defaults, **found}, FleetTask)
 
 
-def _check(task: FleetTask) -> None:
+def check_task(task: FleetTask) -> None:
+    """Raise ValueError that says what is wrong with a task."""
     if not _ID.fullmatch(task.id):
-        raise ValueError(f"the id {task.id!r} has other characters than letters, digits, '.', '_' and '-'")
+        raise ValueError(
+            f"the id {task.id[:100]!r} cannot be the name of a branch of letters, digits, '.', '_' and '-'"
+        )
+    if "\0" in "".join((task.repository, task.revision, *task.checks, *task.files, *task.secrets)):
+        raise ValueError("a name or command has a NUL character")
     if not task.prompt.strip():
         raise ValueError("the prompt is empty")
     if task.repository.startswith("-") or task.revision.startswith("-"):
@@ -186,6 +195,11 @@ def _check(task: FleetTask) -> None:
         raise ValueError("the output files needs patterns in `files`")
     if bad := next((pattern for pattern in task.files if pattern.startswith("/") or ".." in pattern.split("/")), ""):
         raise ValueError(f"the pattern {bad!r} leads out of the checkout")
+    for pattern in task.files:
+        try:
+            next(Path(os.devnull).glob(pattern), None)
+        except (ValueError, IndexError, AttributeError, NotImplementedError) as error:  # as Python says it
+            raise ValueError(f"{pattern!r} is no pattern of files") from error
     try:
         parse_mode(task.mode)
     except UsageError as error:

@@ -25,7 +25,7 @@ from odin.config import Options, load
 from odin.config.paths import make_environment
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
-from odin.fleet.checkout import Checkout
+from odin.fleet.checkout import Checkout, CheckoutUnusable
 from odin.fleet.engine import FleetRun, Progress, TaskResult, name_session
 from odin.fleet.eval_suite import EVAL_PREFIX, find_eval_task
 from odin.fleet.result_store import open_store
@@ -101,6 +101,7 @@ class TaskRun:
     def __init__(self, order: TaskOrder, pipe: ProcessPipe) -> None:
         self._order = order
         self._task = order.task
+        self._name = name_session(order.run, order.task.id, order.retries)
         self._pipe = pipe
         self._session = SessionRun(order.task.prompt, order.task.limits.minutes, parse_mode(order.task.mode))
 
@@ -109,11 +110,18 @@ class TaskRun:
         loop.add_reader(self._pipe.fileno(), self._read_pipe)
         reporting = asyncio.create_task(self._report())
         try:
-            result = await self._work()
+            result = self._redact(await self._work())
         finally:
             reporting.cancel()
             loop.remove_reader(self._pipe.fileno())
         self._send(TaskEnded(result))
+
+    def _redact(self, result: TaskResult) -> TaskResult:
+        """Return the result without the secrets of the user and of the task."""
+        if not result.detail:
+            return result
+        redact = make_redactor(self._order.folder, self._order.env, self._task.secrets)
+        return msgspec.structs.replace(result, detail=redact(result.detail).text)
 
     def _read_pipe(self) -> None:
         try:
@@ -138,8 +146,12 @@ class TaskRun:
         config = load(order.folder, base.variables)
         runner = ProcessRunner(base, sandbox=LazySandbox(config, base).get)
         git = Git(runner, Path(base.state_dir), unsandboxed=order.run.unsandboxed)
-        checkout = Checkout(folder, task, order.retries, git)
+        checkout = Checkout(folder, order.run, task, order.retries, git)
         try:
+            if (found := await asyncio.to_thread(self._find_stored)) is not None:
+                if found.outcome == "passed" and not order.run.keep:
+                    await checkout.remove()
+                return found
             try:
                 await self._session.unless_stopped(checkout.prepare())
             except (OdinError, OSError) as error:
@@ -157,6 +169,10 @@ class TaskRun:
             try:
                 if result.outcome == "passed":
                     result = await self._session.unless_stopped(self._check(result, checks, checkout))
+            except RunStopped:
+                result = self._session.describe_stop("failed")
+                if result.stopped:
+                    return result
             finally:
                 await checks.close()
                 sandbox.close()
@@ -202,12 +218,21 @@ class TaskRun:
         manager = SessionManager()
         async with LocalListener(manager, options, Path(self._order.state_dir)):
             try:
-                name = name_session(self._order.run.name, self._task.id, self._order.retries)
-                return await self._session.run(manager, options, name)
+                return await self._session.run(manager, options, self._name)
             finally:
                 await manager.close(_CLOSE_S)
 
     # --- the end ---
+
+    def _find_stored(self) -> TaskResult | None:
+        """Return the result that an earlier attempt has stored before its worker died, if there is one."""
+        try:
+            data = open_store(self._order.run.store).read(f"{self._task.id}/result.json")
+            found = msgspec.json.decode(data, type=TaskResult)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+        is_end = found.outcome in ("passed", "failed") and not found.stopped and not found.is_transient
+        return found if is_end and found.session == self._name else None
 
     async def _check(self, result: TaskResult, runner: ProcessRunner, checkout: Checkout) -> TaskResult:
         """Return the result as the checks of the task see it."""
@@ -221,12 +246,16 @@ class TaskRun:
     async def _store(self, result: TaskResult, checkout: Checkout, environment: ExecutionEnvironment) -> TaskResult:
         """Store what the task is to return, and the result last: where that is, everything is."""
         store = open_store(self._order.run.store)
-        redact = make_redactor(str(checkout.path), environment.variables)
+        redact = make_redactor(str(checkout.path), environment.variables, self._task.secrets)
         result = msgspec.structs.replace(result, detail=redact(result.detail).text)
         files: list[str] = []
-        async for name, data in self._collect(checkout, environment):
-            await asyncio.to_thread(store.write, f"{self._task.id}/{name}", data)
-            files.append(name)
+        try:
+            async for name, data in self._collect(checkout, environment):
+                await asyncio.to_thread(store.write, f"{self._task.id}/{name}", data)
+                files.append(name)
+        except CheckoutUnusable as error:
+            if result.outcome == "passed":
+                result = msgspec.structs.replace(result, outcome="failed", reason="outputs", detail=str(error))
         result = msgspec.structs.replace(result, files=tuple(files))
         await asyncio.to_thread(store.write, f"{self._task.id}/result.json", msgspec.json.encode(result))
         return result
@@ -235,6 +264,13 @@ class TaskRun:
         from odin.app.workspace import make_workspace
 
         wanted = self._task.outputs
+        if "session" in wanted:
+            options = Options(cwd=str(checkout.path), state_dir=self._order.state_dir, env=self._order.env)
+            log = make_workspace(options).store.find_log(self._session.session)
+            if log is not None:
+                copy = await asyncio.to_thread(copy_session, log, environment, secrets=self._task.secrets)
+                for name, data in copy.list_files():
+                    yield f"session/{name}", data
         if "patch" in wanted:
             yield "patch.diff", await checkout.collect_patch()
         if "files" in wanted:
@@ -242,10 +278,3 @@ class TaskRun:
                 yield f"files/{name}", data
         if "branch" in wanted and (bundle := await checkout.collect_branch()):
             yield "branch.bundle", bundle
-        if "session" in wanted:
-            options = Options(cwd=str(checkout.path), state_dir=self._order.state_dir, env=self._order.env)
-            log = make_workspace(options).store.find_log(self._session.session)
-            if log is not None:
-                copy = await asyncio.to_thread(copy_session, log, environment)
-                for name, data in copy.list_files():
-                    yield f"session/{name}", data

@@ -43,7 +43,7 @@ from odin.fleet.engine import (
     WorkerLost,
 )
 from odin.fleet.result_store import open_store
-from odin.fleet.task import FleetTask
+from odin.fleet.task import FleetTask, check_task
 from odin.fleet.temporal_connection import TemporalServer, translate
 from odin.fleet.temporal_workflows import (
     ATTEMPT,
@@ -129,10 +129,8 @@ class TemporalEngine:
     # --- for coordinators ---
 
     async def submit(self, run: FleetRun, tasks: Sequence[FleetTask]) -> None:
-        import hashlib
-
         data = b"".join(msgspec.json.encode(task) + b"\n" for task in tasks)
-        name = f".tasks/{hashlib.sha256(data).hexdigest()[:20]}.jsonl"
+        name = _name_task_file(data)
         await asyncio.to_thread(open_store(run.store).write, name, data)
         rows = [TaskRow(task.id) for task in tasks]
         record = RunRecord(run, name, self._server.queue, self._timing, rows)
@@ -505,15 +503,29 @@ class _TaskFiles:
                 if len(self._files) >= _MAX_FILES:
                     del self._files[next(iter(self._files))]
                 try:
-                    lines = open_store(store).read(name).splitlines()
+                    data = open_store(store).read(name)
                 except OSError as error:
                     raise OdinError(
                         f"The tasks of the run cannot be read from {store}: {error.strerror or error}.",
                         "All workers, and who watches, must reach the store.",
                     ) from error
-                tasks = [msgspec.json.decode(line, type=FleetTask) for line in lines]
+                # Who may write to the store does not decide what workers do.
+                if name != _name_task_file(data):
+                    raise OdinError(f"{name} in {store} is not what was submitted.", "Submit the run again.")
+                try:
+                    tasks = [msgspec.json.decode(line, type=FleetTask) for line in data.splitlines()]
+                    for task in tasks:
+                        check_task(task)
+                except ValueError as error:
+                    raise OdinError(f"The tasks of the run cannot be used: {error}.", "Submit them again.") from error
                 self._files[store, name] = {task.id: task for task in tasks}
             return self._files[store, name]
+
+
+def _name_task_file(data: bytes) -> str:
+    import hashlib
+
+    return f".tasks/{hashlib.sha256(data).hexdigest()}.jsonl"
 
 
 class _Gone(Exception):

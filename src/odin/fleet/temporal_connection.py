@@ -35,6 +35,7 @@ from odin.core.errors import OdinError, UsageError
 KEY_VARIABLE = "ODIN_FLEET_KEY"
 _CONNECT_S = 10.0
 _LARGE = 4_096
+_MOST_BYTES = 256_000_000
 
 
 class TemporalServer(Struct, frozen=True):
@@ -212,7 +213,7 @@ class FleetCodec(PayloadCodec):
         if is_sealed:
             payload = self._open(payload.data)
         if payload.metadata.get("encoding") == b"binary/zlib":
-            payload = Payload.FromString(zlib.decompress(payload.data))
+            payload = Payload.FromString(zlib.decompressobj().decompress(payload.data, _MOST_BYTES))
         return payload
 
     def _open(self, sealed: bytes) -> Payload:

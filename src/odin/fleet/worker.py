@@ -53,7 +53,10 @@ class Worker:
             target=run_task_process, args=(theirs, msgspec.json.encode(order)), daemon=False
         )
         try:
-            await asyncio.to_thread(process.start)
+            try:
+                await asyncio.to_thread(process.start)
+            except (OSError, EOFError) as error:  # the machine has too many processes
+                raise WorkerLost(f"The process of {attempt.task.id} did not start.") from error
             theirs.close()
             return await self._watch(attempt, process, ours)
         finally:
