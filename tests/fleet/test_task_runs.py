@@ -249,7 +249,7 @@ async def test_a_poisoned_task_affects_only_itself(home: Path) -> None:
 
 def find_process(run: LocalRun, task: str) -> int:
     """Return the PID of the process that has the session of a task open."""
-    (lock,) = run.state.rglob(f"r-{task}-0-*.lock")
+    (lock,) = (run.state / "sessions").rglob(f"r-{task}-0-*.lock")
     return json.loads(lock.read_text())["pid"]
 
 
