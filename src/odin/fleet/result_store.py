@@ -1,5 +1,6 @@
 """Where results go: a folder, or with `odin-code[fleet]` any store that fsspec knows, such as `s3://bucket/folder`."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,12 +72,20 @@ class RemoteStore:
 
     def check(self) -> None:
         self.write(".writable", b"")
+        with suppress(Exception):  # who may write need not be allowed to remove
+            self._files.rm_file(f"{self._root}/.writable")
 
     def write(self, name: str, data: bytes) -> None:
         path = f"{self._root}/{name}"
         try:
-            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._files.pipe_file(path, data)
+            try:
+                self._files.pipe_file(path, data)
+            except FileNotFoundError:  # object stores have no folders; a bucket that is missing is not made
+                parts = name.split("/")[:-1]
+                for depth in range(len(parts) + 1):
+                    with suppress(FileExistsError):
+                        self._files.mkdir("/".join((self._root, *parts[:depth])), create_parents=False)
+                self._files.pipe_file(path, data)
         except Exception as error:  # every kind of store has errors of its own
             raise OdinError(f"Cannot write {self.locate(name)}: {error}.", "Choose another --store.") from error
 
