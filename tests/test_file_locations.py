@@ -85,7 +85,7 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
         "CACHE/model-catalog.json",
         "STATE/memory/PROJECT/*",
     }
-    beside |= {"STATE/gateway/*", "STATE/logs/gateway.log"}
+    beside |= {"STATE/gateway/*", "STATE/logs/gateway.log", "STATE/fleet/*"}
     beside |= {"STATE/scratch/*", "STATE/servers/NAME/", "STATE/said.json", "STATE/logs/server.log", "CACHE/servers/*"}
     by_hand |= {"CONFIG/memory/*", "CONFIG/skills/NAME/", "CONFIG/plugins.json"}
     assert set(not_created) <= by_hand | beside
