@@ -52,8 +52,7 @@ def _make_repository(folder: Path) -> None:
 
 def _write_tasks(path: Path, repository: Path, count: int) -> Path:
     lines = (
-        {"id": f"t{number}", "repository": str(repository), "prompt": "Add a line to a.txt.", "checks": ["true"]}
-        for number in range(count)
+        {"id": f"t{number}", "repository": str(repository), "prompt": "Add a line to a.txt."} for number in range(count)
     )
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
