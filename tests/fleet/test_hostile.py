@@ -76,7 +76,7 @@ async def test_what_a_task_leaves_behind_is_stored_without_secrets(home: Path, m
         make_task("config", "echo '{bad' > odinconfig.json", repository, checks=["true"], **more),
         make_task("check", "true", repository, checks=["echo to $DEPLOY_PLACE; false"], **more),
         make_task("nested", "git init -q inner; touch inner/x; echo y > y.txt", repository, **more),
-        make_task("broken", "git tag -d odin-start", repository, **more),
+        make_task("broken", "git update-ref -d HEAD; mv .git/HEAD .git/gone", repository, **more),
         make_task("clone", "true", "https://me:hunter2hunter2@127.0.0.1:9/x.git"),
     )
     with ScriptedServer(edit) as model:

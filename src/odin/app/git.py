@@ -102,24 +102,24 @@ class Git:
         writes = (*writes, f"{place.common}/lfs")  # the filter of Git LFS stores files there
         return await self._run(argv, cwd or str(place.folder), writes, visible, {**own, **(env or {})}, max_bytes)
 
-    async def clone(self, words: Sequence[str], source: str, target: Path, *, remote: bool) -> None:
-        """Clone a repository into a new folder. With `remote`, git uses the network and the user's credentials.
+    async def clone(self, words: Sequence[str], source: str, target: Path, profile: ProfileName = "git") -> None:
+        """Clone a repository into a new folder. As `git-remote`, git uses the network and the user's credentials; as
+        `own` it needs no sandbox, which is for a source that git has made for Odin, and without a checkout.
 
         Nothing asks for a password. Raise OdinError if it fails.
         """
         argv = ["git", "clone", "--quiet", *words, "--", source, str(target)]
-        name: ProfileName = "git-remote" if remote else "git"
         folder = str(target.parent)
         env = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
         visible = (source,) if source.startswith("/") else ()
-        done = await self._run(argv, folder, (folder,), visible, env, 10_000, name=name, timeout=_CLONE_S)
+        done = await self._run(argv, folder, (folder,), visible, env, 10_000, name=profile, timeout=_CLONE_S)
         if done.code:
             message = done.errors.strip().removeprefix("fatal: ").replace("\n", " ")[:500]
             raise OdinError(f"Cannot clone {source}: {message or done.code}.")
 
-    async def make_repository(self, target: Path) -> None:
+    async def make_repository(self, target: Path, branch: str) -> None:
         """Make an empty repository in a new folder."""
-        argv = ["git", "init", "--quiet", "--initial-branch=main", str(target)]
+        argv = ["git", "init", "--quiet", f"--initial-branch={branch}", str(target)]
         done = await self._run(argv, str(target.parent), (str(target.parent),), (), {}, 10_000)
         if done.code:
             raise OdinError(f"Cannot make a repository: {done.errors.strip()}.")

@@ -20,9 +20,6 @@ from odin.fleet.eval_suite import EVAL_PREFIX, find_eval_task
 from odin.fleet.task import FleetTask, is_local
 
 _PATIENCE_S = 3600.0
-_START = "odin-start"
-"""The tag of the commit that a task starts from."""
-
 _TITLE_CHARS = 72
 _MAX_FILES_BYTES = 256_000_000
 
@@ -32,7 +29,10 @@ class CheckoutUnusable(OdinError):
 
 
 class Checkout:
-    """The checkout of a task below the folder of its run. Each session starts with a new one."""
+    """The checkout of a task below the folder of its run. Each session starts with a new one.
+
+    The commit that it starts from is noted beside it, where the agent cannot change it.
+    """
 
     def __init__(self, folder: Path, run: FleetRun, task: FleetTask, retries: int, git: Git) -> None:
         self.path = folder / "work" / task.id
@@ -43,29 +43,32 @@ class Checkout:
         self._repositories = folder / "repositories"
         self._task = task
         self._git = git
+        self._start = ""
 
     async def prepare(self) -> None:
         """Make the checkout, unless an earlier attempt did. Raise OdinError if that is not possible."""
-        if self._ready.exists() and self._ready.read_text() == self._session:
-            return
+        if self._ready.exists():
+            session, _, self._start = self._ready.read_text().partition(" ")
+            if session == self._session:
+                return
         await self.remove()
         make_private_folder(self.path.parent)
         if self._task.repository.startswith(EVAL_PREFIX):
-            await self._git.make_repository(self.path)
+            await self._git.make_repository(self.path, self.branch)
             find_eval_task(self._task.repository).write_project(self.path)
             await self._run("add", "--all")
             await self._run("commit", "--quiet", "-m", "Start")
-            await self._run("checkout", "--quiet", "-b", self.branch)
+            self._start = await self._find_commit("HEAD")
         elif self._task.repository:
             source = await self._clone_once()
-            await self._git.clone(("--shared", "--no-checkout"), str(source), self.path, remote=False)
-            await self._run("checkout", "--quiet", "--no-track", "-B", self.branch, await self._find_commit())
+            await self._git.clone(("--shared", "--no-checkout"), str(source), self.path, "own")
+            self._start = await self._find_commit(self._task.revision or "HEAD")
+            await self._run("checkout", "--quiet", "--no-track", "-B", self.branch, self._start)
         else:
-            await self._git.make_repository(self.path)
+            await self._git.make_repository(self.path, self.branch)
             await self._run("commit", "--quiet", "--allow-empty", "-m", "Start")
-            await self._run("checkout", "--quiet", "-b", self.branch)
-        await self._run("tag", _START)
-        self._ready.write_text(self._session)
+            self._start = await self._find_commit("HEAD")
+        self._ready.write_text(f"{self._session} {self._start}")
 
     async def remove(self) -> None:
         import shutil
@@ -73,8 +76,7 @@ class Checkout:
         self._ready.unlink(missing_ok=True)
         await asyncio.to_thread(shutil.rmtree, self.path, ignore_errors=True)
 
-    async def _find_commit(self) -> str:
-        revision = self._task.revision or "HEAD"
+    async def _find_commit(self, revision: str) -> str:
         for name in revision, f"origin/{revision}":
             if found := await self._run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", fails=True):
                 return found.decode().strip()
@@ -94,7 +96,7 @@ class Checkout:
                 fresh = target.with_suffix(".new")
                 await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
                 words = ("--mirror", "--no-hardlinks", "--config", "gc.auto=0")
-                await self._git.clone(words, source, fresh, remote=not is_local(source))
+                await self._git.clone(words, source, fresh, "git" if is_local(source) else "git-remote")
                 fresh.rename(target)
         return target
 
@@ -106,18 +108,18 @@ class Checkout:
         Repositories that the agent has made and files that cannot be read are not in it.
         """
         await self._add_all()
-        return await self._run("diff", "--cached", "--binary", "--no-ext-diff", "--no-textconv", _START)
+        return await self._run("diff", "--cached", "--binary", "--no-ext-diff", "--no-textconv", self._start)
 
     async def collect_branch(self) -> bytes:
         """Commit what is not committed, and return the commits since the start as a bundle; b"" if there are none."""
         await self._add_all()
         title = self._task.prompt.strip().splitlines()[0][:_TITLE_CHARS]
         await self._run("commit", "--quiet", "--no-verify", "-m", title, fails=True)
-        commits = await self._run("rev-list", "--count", f"{_START}..HEAD")
+        commits = await self._run("rev-list", "--count", f"{self._start}..HEAD")
         if not int(commits):
             return b""
         await self._run("update-ref", f"refs/heads/{self.branch}", "HEAD")
-        return await self._run("bundle", "create", "--quiet", "-", f"{_START}..{self.branch}")
+        return await self._run("bundle", "create", "--quiet", "-", f"{self._start}..{self.branch}")
 
     async def _add_all(self) -> None:
         await self._run("add", "--all", "--ignore-errors", partial=1)  # a lock that was left, as 128, is a fault

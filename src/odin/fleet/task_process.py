@@ -110,17 +110,17 @@ class TaskRun:
         loop.add_reader(self._pipe.fileno(), self._read_pipe)
         reporting = asyncio.create_task(self._report())
         try:
-            result = self._redact(await self._work())
+            result = self._redact(await self._work(), self._order.folder)
         finally:
             reporting.cancel()
             loop.remove_reader(self._pipe.fileno())
         self._send(TaskEnded(result))
 
-    def _redact(self, result: TaskResult) -> TaskResult:
-        """Return the result without the secrets of the user and of the task."""
+    def _redact(self, result: TaskResult, folder: str) -> TaskResult:
+        """Return the result without the secrets of the user, of the task and of the files in a folder."""
         if not result.detail:
             return result
-        redact = make_redactor(self._order.folder, self._order.env, self._task.secrets)
+        redact = make_redactor(folder, self._order.env, self._task.secrets)
         return msgspec.structs.replace(result, detail=redact(result.detail).text)
 
     def _read_pipe(self) -> None:
@@ -246,8 +246,6 @@ class TaskRun:
     async def _store(self, result: TaskResult, checkout: Checkout, environment: ExecutionEnvironment) -> TaskResult:
         """Store what the task is to return, and the result last: where that is, everything is."""
         store = open_store(self._order.run.store)
-        redact = make_redactor(str(checkout.path), environment.variables, self._task.secrets)
-        result = msgspec.structs.replace(result, detail=redact(result.detail).text)
         files: list[str] = []
         try:
             async for name, data in self._collect(checkout, environment):
@@ -256,7 +254,7 @@ class TaskRun:
         except CheckoutUnusable as error:
             if result.outcome == "passed":
                 result = msgspec.structs.replace(result, outcome="failed", reason="outputs", detail=str(error))
-        result = msgspec.structs.replace(result, files=tuple(files))
+        result = self._redact(msgspec.structs.replace(result, files=tuple(files)), str(checkout.path))
         await asyncio.to_thread(store.write, f"{self._task.id}/result.json", msgspec.json.encode(result))
         return result
 

@@ -14,11 +14,24 @@ from typing import Any
 
 import msgspec
 
+from odin.app.reply_modules import REPLY_MODULES
 from odin.core.private_folders import make_private_folder
 from odin.fleet.engine import Attempt, Progress, TaskResult, WorkerLost
 from odin.fleet.task_process import STOP, ProcessMessage, TaskOrder, TaskProgressed, run_task_process
 
 _STOP_S = 30.0
+_TASK_MODULES = (
+    "odin.engine.pipeline",
+    "odin.engine.command_effects",
+    "odin.providers.http",
+    "odin.providers.anthropic",
+    "odin.providers.openai_chat",
+    "odin.sandbox.views.applier",
+    "odin.sandbox.secret_files",
+    "odin.app.shared_copy",
+)
+"""What most tasks need besides: loaded once, and not in each process."""
+
 _SILENCE_S = 300.0
 """A process that reports nothing for so long hangs."""
 
@@ -33,7 +46,7 @@ class Worker:
         self._state = state_dir
         self._env = dict(env)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["odin.fleet.task_process"])
+        self._context.set_forkserver_preload(["odin.fleet.task_process", *REPLY_MODULES, *_TASK_MODULES])
 
     async def perform(self, attempt: Attempt) -> TaskResult:
         """Run or resume a task in a process of its own. Raise WorkerLost if that dies."""
