@@ -5,24 +5,28 @@ BIN := $(VENV)/bin
 # Test workers start faster with cached bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-all soak lint bench docs docs-check wires format setup clean
+.PHONY: test test-slow test-all soak steady lint bench docs docs-check wires format setup clean
 
 setup:
 	@sh bin/prepare $(VENV) dev
 
-# `test` leaves out the tests marked slow; `test-all` runs every test, and of the long suites a sample.
+# `test` leaves out the tests marked slow, which `test-slow` runs; `test-all` runs both. Of the long suites it is a sample.
 test: SELECTION := -m "not slow"
-# In the whole run the SDKs of the vendors judge the requests of every test.
-test-all: export ODIN_REFEREE := 1
-# Failed tests are repeated once, alone, and named. The run fails if one fails again.
-test test-all: setup
-	@rm -f .pytest_cache/failed-once
-	@$(BIN)/python -m pytest $(SELECTION) $(ARGS) || { [ $$? -eq 1 ] && echo "Repeating the failed tests alone:" \
-	  && ODIN_REPEAT=1 $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0 --no-header $(SELECTION) $(ARGS); }
+test-slow: SELECTION := -m slow
+# In the whole run the SDKs of the vendors judge the requests of every test; so they do if both parts run in CI.
+test-slow test-all: export ODIN_REFEREE := 1
+test test-slow test-all: setup
+	@sh bin/in-memory $(BIN)/python -m pytest $(SELECTION) $(ARGS)
 
 # The long suites in full, which kill, race and type at random; the other runs have a sample of them.
 soak: setup
 	ODIN_SOAK=1 $(BIN)/python -m pytest -m "soak or hypothesis" --timeout 3600 $(ARGS)
+
+# Tests that once failed now and then, again and again, and the whole suite, while other processes keep the cores busy.
+ROUNDS ?= 100
+SUITES ?= 3
+steady: setup
+	@$(BIN)/python -m tests.steady --rounds $(ROUNDS) --suites $(SUITES) $(ARGS)
 
 # The type checker collects garbage less often with a larger young generation: a tenth of its time.
 lint: setup

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memory import Memory, measure_memory
 from row import Row
 
 HERE = Path(__file__).resolve().parent
@@ -27,11 +28,10 @@ def launch_environment() -> dict[str, str]:
 
 
 class Run(NamedTuple):
-    """One run of an agent: start and end time, its peak memory, and the requests the server saw."""
+    """One run of an agent: start and end time, and the requests the server saw."""
 
     started: float
     ended: float
-    peak_mb: float
     requests: list[dict[str, Any]]
 
 
@@ -75,7 +75,7 @@ class Server:
 
 
 def timed(argv: list[str], env: dict[str, str], cwd: Path) -> tuple[float, float, float]:
-    """Run one process; return its start time, end time and peak memory in MB."""
+    """Run a program; return its start time, its end time and the peak memory of its first process alone in MB."""
     started = time.monotonic()
     process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -104,10 +104,30 @@ def agent_runs(floor: Path, rounds: int) -> tuple[list[Run], list[Run]]:
                     (bare, [PYTHON, str(floor), server.url, "go"]),
                     (odin, [*ODIN, "-p", "--yes", "go"]),
                 ):
-                    times = timed(argv, env, work)
-                    runs.append(Run(*times, server.new_requests(TURNS + 1)))
+                    started, ended, _ = timed(argv, env, work)
+                    runs.append(Run(started, ended, server.new_requests(TURNS + 1)))
         finally:
             server.stop()
+    return odin, bare
+
+
+def memory_of_runs(floor: Path, rounds: int = 3) -> tuple[Memory, Memory]:
+    """Return the memory of Odin and of the floor in a git repository, each with all of its processes: medians.
+
+    These are runs of their own: looking at the processes takes time.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        work = folder / "work"
+        subprocess.run(["git", "init", "-q", str(work)], check=True)
+        server = Server(folder)
+        env = server.environment(folder)
+        programs = ([*ODIN, "-p", "--yes", "go"], [PYTHON, str(floor), server.url, "go"])
+        try:
+            runs = [[measure_memory(argv, env, work) for argv in programs] for _ in range(rounds)]
+        finally:
+            server.stop()
+    odin, bare = (Memory(*map(statistics.median, zip(*each, strict=True))) for each in zip(*runs, strict=True))
     return odin, bare
 
 
@@ -201,6 +221,7 @@ def fold_ms(events: int = 2000) -> float:
 
 def rows(rounds: int = 9, floor: Path = HERE / "floor.py") -> list[Row]:
     odin, bare = agent_runs(floor, rounds)
+    memory, least = memory_of_runs(floor)
     version, python = version_ms(rounds)
     return [
         Row(
@@ -216,14 +237,8 @@ def rows(rounds: int = 9, floor: Path = HERE / "floor.py") -> list[Row]:
         ),
         Row("the same after 300 turns, beside that after 20", *gaps_ms(), 1.15, "ms", True),
         Row(f"whole run of {TURNS} tool turns", median(odin, whole_ms), median(bare, whole_ms), 4, "ms", True),
-        Row(
-            "peak memory of that run",
-            median(odin, lambda run: run.peak_mb),
-            median(bare, lambda run: run.peak_mb),
-            55,
-            "MB",
-            False,
-        ),
+        Row(f"memory of that run, {memory.processes:g} processes, PSS", memory.pss_mb, least.pss_mb, 45, "MB", False),
+        Row("the same, RSS", memory.rss_mb, least.rss_mb, 65, "MB", False),
         Row("last reply to exit", median(odin, exit_ms), median(bare, exit_ms), 25, "ms", False),
         Row("odin --version over bare Python", version - python, None, 15, "ms", False),
         Row(

@@ -243,7 +243,7 @@ def rows(parts: tuple[str, ...] = ("resume", "append", "memory", "idle")) -> lis
         if "memory" in parts:
             used = _memory(home, project, state)
             found.append(Row(f"memory per turn over {TURNS:,} turns", used["kb"], None, 2, "kB", False))
-            found.append(Row(f"peak memory of {TURNS:,} turns", used["peak_mb"], None, 120, "MB", False))
+            found.append(Row(f"peak memory of {TURNS:,} turns, Odin alone", used["peak_mb"], None, 120, "MB", False))
         if "idle" in parts:
             used = _measured("idle", str(project), str(state), session, home=home)
             found.append(Row("processor while idle", used["percent"], None, 0.5, "%", False))

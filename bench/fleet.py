@@ -3,7 +3,6 @@
 `run.py` calls `rows()`; run directly, this file prints the results. ODIN_BENCH_TASKS is the number of tasks.
 """
 
-import ctypes
 import json
 import os
 import resource
@@ -15,6 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from memory import adopt_orphans, list_below, read_kb
 from odin.testing import ScriptedServer, call, say
 from odin.testing.script import SeenRequest, Turn
 from row import Row, table
@@ -22,7 +22,6 @@ from row import Row, table
 TASKS = int(os.environ.get("ODIN_BENCH_TASKS", "200"))
 BARE = 20
 HELD = 16
-_SUBREAPER = 36
 
 
 def _play(request: SeenRequest) -> Turn:
@@ -58,18 +57,8 @@ def _write_tasks(path: Path, repository: Path, count: int) -> Path:
     return path
 
 
-def _read_kb(pid: int, name: str) -> int:
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith(name))
-
-
-def _list_below(pid: int) -> list[int]:
-    found = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
-    return [*found, *(below for child in found for below in _list_below(child))]
-
-
 def rows() -> list[Row]:
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="odin-bench-") as place:
         base = Path(place)
         (base / "home").mkdir()
@@ -118,10 +107,10 @@ def _measure_waiting(base: Path) -> list[Row]:
             )
             model.wait_for(HELD, 120)
             time.sleep(3)
-            used[count] = _read_kb(process.pid, "Rss")
+            used[count] = read_kb(process.pid, "Rss")
             if not held:
-                below = _list_below(process.pid)
-                held = sum(_read_kb(pid, "Pss:") for pid in below) / HELD / 1000
+                below = list_below(process.pid)
+                held = sum(read_kb(pid, "Pss") for pid in below) / HELD / 1000
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     low, high = used.values()

@@ -52,6 +52,7 @@ async def _rows() -> list[Row]:
         )
         sandbox = Sandbox(session, SandboxOptions("auto"))
         runner = ProcessRunner(environment, sandbox=lambda: sandbox)
+        await sandbox.examine()
         if reason := sandbox.explain_no_view():
             raise SystemExit(f"There are no views here: {reason}.")
 
@@ -79,7 +80,7 @@ async def _rows() -> list[Row]:
         await write_listed()
         written, before = await _measure(lambda: run("echo x >> note", view), write_listed, rounds=5)
         await runner.close()
-        sandbox.kill()
+        await sandbox.close()
     return [
         Row("a command in a view; floor: without one", viewed, direct, 1, "ms", True, 4),
         Row("a read-only program of the short list; floor: a command without a view", listed, direct, 1, "ms", True, 1),

@@ -17,12 +17,14 @@ from typing import Any
 
 import hypothesis
 import pytest
+from msgspec import convert, to_builtins
 from msgspec.structs import force_setattr
 
 from odin.core.timing import DEFAULT_TIMING
 from tests import inprocess
 from tests.soak import SOAK
 from tests.unknown_keys import find_unknown_keys, record_unknown_keys
+from tests.waiting import LIMIT_S, LONG_S, LongWait, record_wait, take_long_waits
 
 for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # a `make` that a test starts must not take part in `make test`
     os.environ.pop(_name, None)
@@ -113,6 +115,36 @@ def no_retry_pauses() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def no_early_end() -> Iterator[None]:
+    """Give up a sandbox or a replay at the limit of every wait: a machine so busy is no defect of what is tested."""
+    names = ("sandbox_start_s", "sandbox_answer_s", "replay_stall_s")
+    usual = {name: getattr(DEFAULT_TIMING, name) for name in names}
+    for name in names:
+        force_setattr(DEFAULT_TIMING, name, LIMIT_S)
+    yield
+    for name, seconds in usual.items():
+        force_setattr(DEFAULT_TIMING, name, seconds)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def recorded_server_waits() -> Iterator[None]:
+    """Record the waits of the scripted server like all others."""
+    from odin.testing import ScriptedServer
+
+    def record(wait: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(server: ScriptedServer, *args: Any, **options: Any) -> Any:
+            with record_wait(f"requests of the scripted server: {wait.__name__}{args}"):
+                return wait(server, *args, **options)
+
+        return recorded
+
+    with pytest.MonkeyPatch.context() as patch:
+        for wait in (ScriptedServer.wait_for, ScriptedServer.wait_idle):
+            patch.setattr(ScriptedServer, wait.__name__, record(wait))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def no_python_shim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let `python3` be the interpreter of the tests; the shim of a version manager takes longer than Python itself."""
     folder = tmp_path_factory.mktemp("bin")
@@ -153,7 +185,7 @@ def run_odin(run_odin_process: Run, workspace: Path) -> Run:
         env: Mapping[str, str] | None = None,
         input: str | None = None,
         cwd: Path | None = None,
-        timeout: float = 60,
+        timeout: float = LIMIT_S,
     ) -> "subprocess.CompletedProcess[str]":
         if threading.current_thread() is not threading.main_thread() or _is_loop_running():
             return run_odin_process(*args, env=env, input=input, cwd=cwd, timeout=timeout)
@@ -188,7 +220,7 @@ def run_odin_process(workspace: Path) -> Run:
         env: Mapping[str, str] | None = None,
         input: str | None = None,
         cwd: Path | None = None,
-        timeout: float = 60,
+        timeout: float = LIMIT_S,
     ) -> "subprocess.CompletedProcess[str]":
         streams: dict[str, Any] = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}
         return subprocess.run(
@@ -234,17 +266,32 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 def pytest_collection_finish() -> None:
     """Exclude the imported modules from garbage collection, and make collections rare."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """List the skipped tests with the reasons, so that none is skipped unseen.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attach the long waits of the test to its reports, which also a worker process sends."""
+    item.user_properties.extend((_LONG_WAIT, to_builtins(wait)) for wait in take_long_waits())
+    return (yield)
 
-    When `make test` repeats the failed tests (`ODIN_REPEAT`), list those that pass now: they failed once. Their names
-    are also written to `.pytest_cache/failed-once`, for CI.
-    """
+
+_LONG_WAIT = "long wait"
+_long_waits: list[LongWait] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "teardown":  # the last report of a test has the properties of all
+        _long_waits.extend(convert(value, LongWait) for name, value in report.user_properties if name == _LONG_WAIT)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the long waits, and the skipped tests with the reasons, so that none is skipped unseen."""
+    if _long_waits:
+        terminalreporter.section(f"waits of more than {LONG_S:g} s")
+    for wait in sorted(_long_waits, key=lambda wait: -wait.seconds):
+        terminalreporter.line(f"{wait.seconds:6.1f} s  {wait.test}: {wait.awaited}")
     skipped: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
     names_by_reason: dict[str, list[str]] = {}
     for report in skipped:
@@ -256,16 +303,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"{reason}:")
         for name in sorted(names):
             terminalreporter.line(f"  {name}")
-    if os.environ.get("ODIN_REPEAT"):
-        passed: list[pytest.TestReport] = terminalreporter.stats.get("passed", [])
-        lines = [f"FAILED ONCE {name}" for name in sorted({report.nodeid for report in passed})]
-        if lines:
-            terminalreporter.section("failed once, passed when repeated alone: fix them", red=True)
-        for line in lines:
-            terminalreporter.line(line, red=True)
-        folder = config.rootpath / ".pytest_cache"
-        folder.mkdir(exist_ok=True)
-        (folder / "failed-once").write_text("".join(f"{line}\n" for line in lines))
 
 
 def _is_loop_running() -> bool:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import odin
+from tests.waiting import LIMIT_S
 
 ROOT = Path(__file__).parent.parent
 _SERVER_CODE = (
@@ -50,13 +51,13 @@ class ForkedProcess:
         if piped:
             reading, output = os.pipe()
             self.stdout = os.fdopen(reading, "rb")
-        self.pid = self._server.fork([*args], cwd, env, (terminal, output, terminal))
+        self._number, self.pid = self._server.fork([*args], cwd, env, (terminal, output, terminal))
         if piped:
             os.close(output)
 
     def poll(self) -> int | None:
         if self.returncode is None:
-            self.returncode = self._server.get_exit_code(self.pid)
+            self.returncode = self._server.get_exit_code(self._number)
         return self.returncode
 
     def wait(self, timeout: float) -> int:
@@ -77,12 +78,16 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The client of the server process. Threads may share it."""
+    """The client of the server process. Threads may share it.
+
+    It numbers the processes, because the system gives the pid of an ended one to another, at the latest after 32,768.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._count = 0
+        self._pids: dict[int, int] = {}
         self._codes: dict[int, int] = {}
-        self._pids: list[int] = []
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _SERVER_CODE, str(theirs.fileno())],
@@ -92,20 +97,24 @@ class ForkServer:
         )
         theirs.close()
 
-    def fork(self, args: list[str], cwd: Path, env: Mapping[str, str], streams: tuple[int, int, int]) -> int:
-        request = json.dumps({"args": args, "cwd": str(cwd), "env": dict(env)}).encode()
+    def fork(
+        self, args: list[str], cwd: Path, env: Mapping[str, str], streams: tuple[int, int, int]
+    ) -> tuple[int, int]:
+        """Start a process and return its number and its pid."""
         with self._lock:
+            self._count += 1
+            request = json.dumps({"number": self._count, "args": args, "cwd": str(cwd), "env": dict(env)}).encode()
             self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))])
-            while not self._pids:
-                self._read_report(60.0)
-            return self._pids.pop()
+            while self._count not in self._pids:
+                assert self._read_report(LIMIT_S), "the server does not fork"
+            return self._count, self._pids.pop(self._count)
 
-    def get_exit_code(self, pid: int) -> int | None:
+    def get_exit_code(self, number: int) -> int | None:
         """Return the exit code of a process, negative for a signal; None while it runs."""
         with self._lock:
             while self._read_report(0.0):
                 pass
-            return self._codes.get(pid)
+            return self._codes.get(number)
 
     def wait_for_report(self, seconds: float) -> None:
         select.select([self._socket], [], [], seconds)
@@ -115,9 +124,9 @@ class ForkServer:
             return False
         report: dict[str, int] = json.loads(self._socket.recv(1000))
         if "code" in report:
-            self._codes[report["pid"]] = report["code"]
+            self._codes[report["number"]] = report["code"]
         else:
-            self._pids.append(report["pid"])
+            self._pids[report["number"]] = report["pid"]
         return True
 
 
@@ -139,18 +148,20 @@ def serve(number: int) -> None:
     gc.freeze()
     connection = socket.socket(fileno=number)
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    numbers: dict[int, int] = {}
     signal.signal(signal.SIGCHLD, _ignore_signal)
     signal.set_wakeup_fd(writing)
     while True:
         ready, _, _ = select.select([connection, reading], [], [])
         if reading in ready:
             os.read(reading, 1000)
-            _report_ended(connection)
+            _report_ended(connection, numbers)
         if connection not in ready:
             continue
         request, rights, _, _ = connection.recvmsg(1_000_000, socket.CMSG_SPACE(12))
         if not request:
             return
+        wanted = json.loads(request)
         streams = array.array("i")
         streams.frombytes(rights[0][2])
         pid = os.fork()
@@ -160,17 +171,18 @@ def serve(number: int) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
             for fd in (number, reading, writing):
                 os.close(fd)
-            _become_odin(json.loads(request), [*streams])
+            _become_odin(wanted, [*streams])
         for fd in streams:
             os.close(fd)
-        connection.send(json.dumps({"pid": pid}).encode())
+        numbers[pid] = wanted["number"]
+        connection.send(json.dumps({"number": wanted["number"], "pid": pid}).encode())
 
 
 def _ignore_signal(number: int, frame: object) -> None:
     """Do nothing. Python writes to the wake-up pipe only for signals that have a handler."""
 
 
-def _report_ended(connection: socket.socket) -> None:
+def _report_ended(connection: socket.socket, numbers: dict[int, int]) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -178,7 +190,7 @@ def _report_ended(connection: socket.socket) -> None:
             return
         if pid == 0:
             return
-        connection.send(json.dumps({"pid": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
+        connection.send(json.dumps({"number": numbers.pop(pid), "code": os.waitstatus_to_exitcode(status)}).encode())
 
 
 def _become_odin(request: dict[str, Any], streams: list[int]) -> None:

@@ -19,6 +19,7 @@ from odin.core.tool import ToolContext
 from odin.engine.client import LocalClient
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing import Usage as Tokens
+from tests.waiting import until, within_limit
 
 Configure = Callable[..., odin.Options]
 
@@ -33,7 +34,7 @@ def configure(workspace: Path) -> Configure:
 
 
 async def get_result(query: odin.Query) -> odin.ResultMessage:
-    return await asyncio.wait_for(query.wait(), 30)
+    return await within_limit(query.wait())
 
 
 def write(path: Path, content: str = "x") -> Any:
@@ -84,9 +85,7 @@ async def test_run_ends_even_if_its_messages_are_not_read(configure: Configure, 
 async def test_interrupt_ends_a_run_whose_messages_are_not_read(configure: Configure) -> None:
     with ScriptedServer([say("A long story", chunk=2).stall(after=4)]) as server:
         query = odin.query("Tell.", configure(server))
-        async with asyncio.timeout(20):
-            while not server.requests:
-                await asyncio.sleep(0.01)
+        await until(lambda: server.requests)
         await query.interrupt()
         result = await get_result(query)
     assert (result.exit_reason, result.subtype, result.is_error) == ("interrupted", "error_during_execution", True)
@@ -129,9 +128,7 @@ async def test_a_cancelled_parent_aborts_the_run(configure: Configure, where: st
 
     with ScriptedServer([say("Never.").stall()]) as server:
         task = asyncio.create_task(parent(server))
-        async with asyncio.timeout(20):
-            while not server.requests:
-                await asyncio.sleep(0.01)
+        await until(lambda: server.requests)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -159,9 +156,7 @@ async def test_aborting_a_query_keeps_its_session_open(configure: Configure) -> 
     with ScriptedServer([say("Never.").stall(), say("Here.")]) as server:
         async with odin.new(options=configure(server)) as session:
             running, waiting = session.query("1"), session.query("2")
-            async with asyncio.timeout(20):
-                while not server.requests:
-                    await asyncio.sleep(0.01)
+            await until(lambda: server.requests)
             await waiting.abort()
             await running.abort()
             assert (running.exit_reason, waiting.exit_reason) == ("interrupted", "aborted")
@@ -447,9 +442,7 @@ async def test_closing_a_session_aborts_running_and_queued_prompts(configure: Co
     with ScriptedServer([say("Never.").stall()]) as server:
         session = odin.new(options=configure(server))
         running, waiting = session.query("1"), session.query("2")
-        async with asyncio.timeout(20):
-            while not server.requests:
-                await asyncio.sleep(0.01)
+        await until(lambda: server.requests)
         await session.close()
         assert [(await get_result(running)).exit_reason, (await get_result(waiting)).exit_reason] == [
             "aborted",

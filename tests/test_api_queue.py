@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,12 @@ import pytest
 
 import odin
 from odin.core.errors import AgentShutdown, EmptyPrompt, Interrupted, SessionBusy
-from odin.core.op import ChangePrompt
+from odin.core.op import ChangePrompt, Interrupt
 from odin.testing import ScriptedServer, call, say
 from tests.test_api import Configure, configure, get_result
+from tests.waiting import TimeLimit, until
 
 __all__ = ["configure"]
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_busy_session_and_empty_prompt_are_refused(configure: Configure) -> None:
@@ -32,7 +26,7 @@ async def test_busy_session_and_empty_prompt_are_refused(configure: Configure) -
                 session.send("2")
             with pytest.raises(EmptyPrompt):
                 other.send("  ")
-            await wait_until(lambda: len(server.requests) == 1)
+            await until(lambda: len(server.requests) == 1)
             assert (await get_result(other.send("3"))).result == "Other.", "sessions are independent"
             gate.set()
             assert (await get_result(first)).result == "One."
@@ -43,7 +37,7 @@ async def test_query_can_be_interrupted_from_another_thread(configure: Configure
     with ScriptedServer([say("Never.").stall(), say("Fine.")]) as server:
         async with odin.new(options=configure(server)) as session:
             query = session.query("1")
-            await wait_until(lambda: len(server.requests) == 1)
+            await until(lambda: len(server.requests) == 1)
             assert await asyncio.to_thread(lambda: query.interrupt().result(20))
             result = await get_result(query)
             assert (result.exit_reason, result.subtype) == ("interrupted", "error_during_execution")
@@ -57,7 +51,7 @@ async def test_interrupting_one_prompt_does_not_affect_the_next(configure: Confi
     with ScriptedServer([say("Never.").stall(), say("Two.")]) as server:
         async with odin.new(options=configure(server)) as session:
             first, second = session.query("1"), session.query("2")
-            await wait_until(lambda: len(server.requests) == 1)
+            await until(lambda: len(server.requests) == 1)
             await first.interrupt()
             assert (await get_result(first)).exit_reason == "interrupted"
             assert (await get_result(second)).result == "Two."
@@ -67,7 +61,7 @@ async def test_interrupting_the_session_drops_queued_prompts(configure: Configur
     with ScriptedServer([say("Never.").stall(), say("Three.")]) as server:
         async with odin.new(options=configure(server)) as session:
             first, second = session.query("1"), session.query("2 waits")
-            await wait_until(lambda: len(server.requests) == 1)
+            await until(lambda: len(server.requests) == 1)
             assert await session.interrupt()
             reasons = [(await get_result(query)).exit_reason for query in (first, second)]
             assert reasons == ["interrupted", "interrupted"]
@@ -84,11 +78,27 @@ async def test_steering_prompt_reaches_the_running_turn(
         async with odin.new(options=configure(server)) as session:
             assert not await session.steer("nobody listens")
             query = session.query("1", mode="edit")
-            await wait_until(lambda: (workspace / "begun").exists())
+            await until(lambda: (workspace / "begun").exists())
             assert await session.steer("turn left")
             (workspace / "go").touch()
             assert (await get_result(query)).result == "Turned."
             assert "turn left" in str(server.requests[1].messages[-1])
+
+
+async def test_a_prompt_that_another_client_leaves_in_the_queue_has_a_result(configure: Configure) -> None:
+    gate = threading.Event()
+    with ScriptedServer([say("One.").hold(gate), say("Three.")]) as server:
+        async with odin.new(options=configure(server)) as session:
+            first = session.query("1")
+            await until(lambda: len(server.requests) == 1)
+            client = await session.open()
+            second = session.query("2")
+            await wait_until_queued(client)
+            await client.submit(Interrupt())
+            gate.set()
+            assert (await get_result(first)).exit_reason == "interrupted"
+            assert (await get_result(second)).exit_reason == "interrupted"
+            assert (await get_result(session.query("3"))).result == "Three."
 
 
 async def test_merged_prompt_has_the_result_of_the_turn(configure: Configure) -> None:
@@ -97,7 +107,7 @@ async def test_merged_prompt_has_the_result_of_the_turn(configure: Configure) ->
     with ScriptedServer([say("One.").hold(gate), say("Both.")]) as server:
         async with odin.new(options=configure(server)) as session:
             first = session.query("1")
-            await wait_until(lambda: len(server.requests) == 1)
+            await until(lambda: len(server.requests) == 1)
             client = await session.open()
             second = session.query("2")
             await wait_until_queued(client)
@@ -109,7 +119,7 @@ async def test_merged_prompt_has_the_result_of_the_turn(configure: Configure) ->
 
 
 async def wait_until_queued(client: Any) -> None:
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while not (await client.snapshot()).queue:
             await asyncio.sleep(0.01)
 
@@ -118,7 +128,7 @@ async def test_prompt_queued_at_close_is_aborted_and_stays_in_the_queue(configur
     with ScriptedServer([say("Never.").stall(), say("Later.")]) as server:
         session = odin.new(options=configure(server))
         first, second = session.query("1"), session.query("2")
-        await wait_until(lambda: len(server.requests) == 1)
+        await until(lambda: len(server.requests) == 1)
         client = await session.open()
         await wait_until_queued(client)
         assert await session.close(20)

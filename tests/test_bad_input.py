@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from odin.testing import ScriptedServer, call, fault, say
+from tests.waiting import LIMIT_S
 
 from .conftest import Run
 
@@ -124,7 +125,7 @@ def test_closed_stdout_causes_no_traceback(workspace: Path) -> None:
     (workspace / "a.txt").write_text("TODO\n" * 10)
     line = f"{sys.executable} -I -m odin -p 'Search for TODO' | head -c 0; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["/bin/bash", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=60, check=False
+        ["/bin/bash", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode in (0, 141), "141 as if SIGPIPE had ended it, 0 if the reader was there long enough"
     assert "Traceback" not in done.stderr
@@ -167,7 +168,7 @@ def test_closed_standard_streams_cause_no_error(workspace: Path, closed: str) ->
         cwd=workspace,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert_clean_exit(done, 0)
@@ -183,7 +184,7 @@ def test_invalid_utf8_causes_no_error(workspace: Path) -> None:
         file.write(b"one TODO\n")
     command = [sys.executable.encode(), b"-I", b"-m", b"odin", b"-p"]
     for extra in ([b"Search for TODO"], [b"search for caf\xe9"], [b"--model", b"offline/\xff", b"list files"]):
-        done = subprocess.run([*command, *extra], cwd=folder, capture_output=True, timeout=60, check=False)
+        done = subprocess.run([*command, *extra], cwd=folder, capture_output=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 0, done.stderr
         assert b"Traceback" not in done.stderr
     log = b"".join(path.read_bytes() for path in Path(os.environ["HOME"]).rglob("main.jsonl"))
@@ -210,7 +211,7 @@ def test_open_session_is_locked_for_other_processes(run_odin: Run, workspace: Pa
         refused = run_odin("-p", "list files", "--resume", "one", "--no-attach")
         assert_clean_exit(refused, 1, "open in another process")
     finally:
-        waiting.communicate(timeout=30)
+        waiting.communicate(timeout=LIMIT_S)
     assert_clean_exit(run_odin("-p", "list files", "--resume", "one"), 0)
 
 
@@ -223,7 +224,7 @@ def test_disk_that_is_full_at_the_last_line_is_reported(workspace: Path) -> None
             env={**os.environ, **server.env("anthropic")},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT_S,
             check=False,
         )
     assert_clean_exit(done, 1, "cannot be written")
@@ -243,7 +244,7 @@ def test_deleted_working_folder_is_reported(run_odin: Run, tmp_path: Path) -> No
     for command in ("-p 'list files'", "models", "sessions"):
         line = f"rmdir {gone}; {sys.executable} -I -m odin {command}"
         done = subprocess.run(
-            ["/bin/sh", "-c", line], cwd=gone, capture_output=True, text=True, timeout=60, check=False
+            ["/bin/sh", "-c", line], cwd=gone, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
         assert_clean_exit(done, 2, "no longer exists")
         gone.mkdir()
@@ -253,7 +254,7 @@ def test_deleted_working_folder_is_reported(run_odin: Run, tmp_path: Path) -> No
 def test_commands_report_a_closed_stdout(workspace: Path, command: str) -> None:
     line = f"{sys.executable} -I -m odin {command} >&-"
     done = subprocess.run(
-        ["/bin/sh", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=60, check=False
+        ["/bin/sh", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert (done.returncode, done.stderr) == (1, "odin: Standard output is closed.\n")
 

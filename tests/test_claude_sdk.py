@@ -40,6 +40,7 @@ from claude_agent_sdk.types import PermissionRuleValue
 from odin.commands import build_parser
 from odin.testing import ScriptedServer, SeenRequest, Turn, Usage, call, fault, reply, say
 from tests.context.test_skills import write_skill
+from tests.waiting import TimeLimit, until
 
 Configure = Callable[..., ClaudeAgentOptions]
 
@@ -59,7 +60,7 @@ def configure(tmp_path: Path, workspace: Path) -> Configure:
 
 
 async def collect(stream: AsyncIterator[Message]) -> list[Message]:
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         return [message async for message in stream]
 
 
@@ -128,7 +129,7 @@ async def test_structured_output(configure: Configure) -> None:
     assert (result.subtype, result.structured_output) == ("success", {"color": "blue"})
     messages: list[Message] = []
     with ScriptedServer([say("Blue.")] * 3) as server, pytest.raises(ResultError):
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for message in query(prompt="Go.", options=configure(server, output_format=form)):
                 messages.append(message)
     failed = get_result(messages)
@@ -407,7 +408,7 @@ async def test_interrupt_cancels_an_open_question(configure: Configure) -> None:
     with ScriptedServer(script) as server:
         async with ClaudeSDKClient(configure(server, can_use_tool=never)) as client:
             await client.query("Set it up.")
-            async with asyncio.timeout(20):
+            async with TimeLimit():
                 await asked.wait()
             await client.interrupt()
             assert get_result(await collect(client.receive_response())).subtype == "error_during_execution"
@@ -476,9 +477,7 @@ async def test_an_interrupt_while_a_command_runs(configure: Configure, workspace
     with ScriptedServer([call("ExecuteCommand", command), say("Here again.")]) as server:
         async with ClaudeSDKClient(configure(server, permission_mode="bypassPermissions")) as client:
             await client.query("Run it.")
-            async with asyncio.timeout(20):
-                while not (workspace / "started").exists():
-                    await asyncio.sleep(0.01)
+            await until((workspace / "started").exists)
             await client.interrupt()
             result = get_result(await collect(client.receive_response()))
             assert (result.subtype, result.terminal_reason) == ("error_during_execution", "aborted_tools")
@@ -515,9 +514,7 @@ async def test_prompt_right_after_an_interrupt_has_its_own_result(
     with ScriptedServer([call("ExecuteCommand", command), say("Here again.")]) as server:
         async with ClaudeSDKClient(configure(server, permission_mode="bypassPermissions")) as client:
             await client.query("Run it.")
-            async with asyncio.timeout(20):
-                while not (workspace / "started").exists():
-                    await asyncio.sleep(0.01)
+            await until((workspace / "started").exists)
             await client.interrupt()
             await client.query("Are you there?")
             assert get_result(await collect(client.receive_response())).terminal_reason == "aborted_tools"

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from odin.app.policy import parse_configured_rules
-from odin.app.sandbox import LazySandbox
 from odin.config import Config, load
 from odin.config.claude_settings import ClaudeRule, ClaudeSettings, convert_rules, parse_claude_settings
-from odin.config.paths import make_environment
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
+from tests.sandbox.sandboxes import skip_without_sandbox
 from tests.table import each
 
 SHARED = "settings.json"
@@ -290,10 +289,7 @@ def test_before_trust_a_repository_can_only_restrict(run_odin: Run, repository: 
 
 
 def test_a_trusted_repository_works_as_there(run_odin: Run, repository: Path) -> None:
-    sandbox = LazySandbox(load_here(repository), make_environment(cwd=str(repository)))
-    if not sandbox.is_confining():
-        pytest.skip("no sandbox works here")
-    sandbox.get().kill()
+    skip_without_sandbox("auto")
     page = run_odin("trust").stdout
     for line in (
         "settings.json:PreToolUse-1: env > ",

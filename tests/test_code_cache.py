@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import odin
+from tests.waiting import LIMIT_S
 
 PROBE = """
 import sys
@@ -30,7 +31,7 @@ def start(package: Path, *flags: str, **env: str) -> "subprocess.Popen[str]":
 
 def run(package: Path, *flags: str, **env: str) -> list[str]:
     """Return the loader of a module, the path in its code, and its docstring."""
-    return start(package, *flags, **env).communicate(timeout=60)[0].splitlines()[-1].split(maxsplit=2)
+    return start(package, *flags, **env).communicate(timeout=LIMIT_S)[0].splitlines()[-1].split(maxsplit=2)
 
 
 def locate_file(package: Path) -> Path:
@@ -102,6 +103,6 @@ def test_it_is_written_where_byte_code_is_written(package: Path, tmp_path: Path)
 
 def test_several_processes_write_it_at_once(package: Path) -> None:
     for process in [start(package) for _ in range(4)]:
-        process.communicate(timeout=60)
+        process.communicate(timeout=LIMIT_S)
     assert [file.name for file in package.glob("__pycache__/modules.*")] == [locate_file(package).name]
     assert run(package)[0] == FROM_FILE

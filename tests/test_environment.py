@@ -13,6 +13,7 @@ import odin
 from odin.core.tool import Kind, Target
 from odin.testing import ScriptedServer, call, reply, say
 from tests.policy.policies import make_policy
+from tests.waiting import within_limit
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ async def collect_results(project: Path, env: Mapping[str, str]) -> list[str]:
     with ScriptedServer([reply(calls=calls), say("done")]) as server:
         env = {**env, **server.env("anthropic")}
         options = odin.Options(cwd=str(project), env=env, permission_mode="acceptEdits")
-        await asyncio.wait_for(odin.query("Look.", options).wait(), 60)
+        await within_limit(odin.query("Look.", options).wait())
         return [server.requests[-1].results[f"c{at}"] for at in range(4)]
 
 

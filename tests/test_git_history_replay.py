@@ -60,7 +60,7 @@ DEFECTS = {
 def test_a_wrong_byte_is_found(tmp_path: Path, defect: str) -> None:
     """Tests the comparison itself: it reports a tool that writes wrong bytes."""
     subprocess.run(
-        [sys.executable, str(BENCH / "odd_history.py"), str(tmp_path / "odd"), "--commits", "60"], check=True
+        [sys.executable, str(BENCH / "odd_history.py"), str(tmp_path / "odd"), "--commits", "40"], check=True
     )
     program = f"{defect}import sys, history; sys.exit(history.main())"
     argv = [sys.executable, "-c", program, str(tmp_path / "odd"), "--json"]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.sources import PACKAGE, list_modules, parse, walk_statements
 from tests.table import each
+from tests.waiting import LIMIT_S
 
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
@@ -251,7 +252,9 @@ def test_a_cycle_is_found():
 
 def test_importing_the_package_loads_only_the_version():
     code = "import sys, odin; print(sorted(name for name in sys.modules if name.startswith('odin')))"
-    run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=LIMIT_S
+    )
     assert run.stdout.strip() == "['odin', 'odin.version']"
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -54,15 +55,16 @@ FORBIDDEN = re.compile(
 def find_starts(tree: ast.AST) -> Iterator[str]:
     """Yield the full names of what can start a process: used, imported, or looked up by a constant name."""
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    nodes = [node for node in ast.walk(tree) if isinstance(node, _RELEVANT)]
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.asname or alias.name.split(".")[0]: alias.name for alias in node.names if alias.asname}
-            yield from (alias.name for alias in node.names if FORBIDDEN.fullmatch(alias.name))
+            yield from (alias.name for alias in node.names if is_forbidden(alias.name))
         elif isinstance(node, ast.ImportFrom) and node.module:
             full = {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
             names |= full
-            yield from (name for name in full.values() if FORBIDDEN.fullmatch(name))
-    for node in ast.walk(tree):
+            yield from (name for name in full.values() if is_forbidden(name))
+    for node in nodes:
         name = spell(node, names) if isinstance(node, ast.Attribute) else ""
         if isinstance(node, ast.Call):
             called = spell(node.func, names).rpartition(".")[2]
@@ -71,8 +73,16 @@ def find_starts(tree: ast.AST) -> Iterator[str]:
                 name = f"{spell(node.args[0], names)}.{words[0]}"
             elif called in ("import_module", "__import__") and words:
                 name = f"{words[0]}.?"
-        if FORBIDDEN.fullmatch(name):
+        if name and is_forbidden(name):
             yield name
+
+
+_RELEVANT = ast.Import, ast.ImportFrom, ast.Attribute, ast.Call
+
+
+@cache
+def is_forbidden(name: str) -> bool:
+    return FORBIDDEN.fullmatch(name) is not None
 
 
 def spell(node: ast.AST, names: dict[str, str]) -> str:
@@ -192,8 +202,8 @@ class RecordingRunner(ProcessRunner):
 
     started: ClassVar[set[tuple[str, str, bool]]] = set()
 
-    def _choose_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> CommandSandbox | None:
-        sandbox = super()._choose_sandbox(command, profile)
+    async def _choose_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> CommandSandbox | None:
+        sandbox = await super()._choose_sandbox(command, profile)
         program = command if isinstance(command, str) else Path(command[0]).name
         self.started.add((program, profile.name, sandbox is not None))
         return sandbox

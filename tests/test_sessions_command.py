@@ -16,6 +16,7 @@ from odin.session.state import SessionState
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, say
 from tests.session.logs import opened, titled, turn, write_session
+from tests.waiting import LIMIT_S
 
 from .conftest import Run, RunHere
 from .ui.pseudo_terminal import ODIN, open_terminal
@@ -179,7 +180,7 @@ def test_parallel_resumes_are_answered_or_refused_with_the_lock_holder(store: Se
             )
             for number in range(5)
         ]
-        done = [(*odin.communicate(timeout=60), odin.returncode) for odin in odins]
+        done = [(*odin.communicate(timeout=LIMIT_S), odin.returncode) for odin in odins]
         assert server.rejected == []
     answered = [number for number, (out, _, code) in enumerate(done) if (out, code) == ("yes\n", 0)]
     refused = [err for _, err, code in done if code == 1]

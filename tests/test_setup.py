@@ -22,6 +22,7 @@ from odin.testing import ScriptedServer
 from tests.providers.servers import Connection, serve
 from tests.session.logs import opened, turn, write_session
 from tests.table import each
+from tests.waiting import until
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 CONFIG = Path("odinconfig.json")
@@ -136,9 +137,7 @@ async def test_first_run_connects_to_no_provider_before_a_choice(workspace: Path
         async def count_connections(expected: int) -> int:
             host = await open_workspace_sessions(Options(cwd=str(workspace), env=env))
             assert (await host.client.get_info()).model == "anthropic/claude-sonnet-5-5"
-            async with asyncio.timeout(30):
-                while spot.accepted < expected:
-                    await asyncio.sleep(0.01)
+            await until(lambda: spot.accepted >= expected)
             await asyncio.sleep(0.2)  # an unwanted connection would be opened at once
             await host.close()
             return spot.accepted

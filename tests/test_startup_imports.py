@@ -15,8 +15,10 @@ from odin.core.provider import Chunk, Request, StopChunk, TextChunk, WaitChunk
 from odin.engine.event_bus import EventBus
 from odin.engine.recorder import Recorder
 from odin.engine.stream import ReplyStream, RetryPolicy
+from odin.sandbox import supervisor
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer, say
+from tests.waiting import LIMIT_S, TimeLimit
 
 SLOW_MODULES = {
     "_ssl",
@@ -73,9 +75,18 @@ def list_imports(*args: str, env: dict[str, str], cwd: Path) -> set[str]:
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         check=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     return {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+
+
+def test_the_init_program_of_a_sandbox_imports_few_modules() -> None:
+    folder = Path(supervisor.__file__).parent
+    code = f"import sys; sys.path.append({str(folder)!r}); import init, view_mounter; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    found = {*done.stdout.split()}
+    assert {"init", "lockdown", "renames", "view_mounter"} < found
+    assert not found & {"typing", "collections", "contextlib", "enum", "functools", "re", "signal", "socket"}
 
 
 def test_version_flag_imports_few_modules(workspace: Path) -> None:
@@ -176,7 +187,7 @@ def test_no_unneeded_module_is_imported_before_the_first_request(workspace: Path
             cwd=workspace,
             stdin=subprocess.DEVNULL,
             check=True,
-            timeout=60,
+            timeout=LIMIT_S,
         )
     modules = set(done.stdout.split())
     late = SLOW_MODULES | LATE_ODIN_MODULES
@@ -221,7 +232,7 @@ class SlowModel:
 async def test_reply_modules_are_imported_while_the_model_works() -> None:
     observer = LateObserver()
     stream = ReplyStream(Recorder(None, SessionState("s"), EventBus()), "", observer.make)
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         reply = await stream.run(
             SlowModel(observer), Request("m", ()), RetryPolicy(), lambda usage, *, estimated=False: None
         )

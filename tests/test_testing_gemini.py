@@ -12,6 +12,7 @@ from odin.testing.strict import IssuedIds, RequestRefused
 from tests import pictures
 from tests.table import each
 from tests.test_testing_strict import DELETE, set_at
+from tests.waiting import LIMIT_S
 
 MODEL = "gemini-3.8-flash"
 PATH = f"/v1beta/models/{MODEL}:"
@@ -138,7 +139,7 @@ def test_an_older_model_and_an_earlier_turn_need_no_signature() -> None:
 
 
 def post(server: ScriptedServer, method: str, body: Any, headers: dict[str, str] | None = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
     own = {"content-type": "application/json", **({"x-goog-api-key": "k"} if headers is None else headers)}
     try:
         connection.request("POST", PATH + method, json.dumps(body), own)

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.testing import ScriptedServer, SeenRequest, Turn, Usage, call, fault, read_script, reply, retry_after, say
+from tests.waiting import LIMIT_S
 
 APIS = ("anthropic", "chat", "responses")
 PATHS = {"anthropic": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
@@ -60,7 +61,7 @@ class Response(NamedTuple):
 
 @contextmanager
 def open_connection(server: ScriptedServer) -> Generator[http.client.HTTPConnection]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
     try:
         yield connection
     finally:
@@ -99,7 +100,7 @@ def make_raw_request(api: str, body: dict[str, Any]) -> bytes:
 @contextmanager
 def open_socket(server: ScriptedServer, api: str, body: dict[str, Any] | None = None) -> Generator[socket.socket]:
     """Yield a socket on which the request was sent."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S) as line:
         line.sendall(make_raw_request(api, body or make_request(api)))
         yield line
 
@@ -439,7 +440,7 @@ def test_chunked_bodies_expectations_and_pipelined_requests_are_understood() -> 
     chunked = head + b"authorization: Bearer k\r\ntransfer-encoding: chunked\r\nexpect: 100-continue\r\n\r\n"
     whole = make_raw_request("chat", make_request("chat", stream=False))
     with ScriptedServer([say("one"), say("two")]) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S) as line:
             line.sendall(chunked)
             assert read_until(line, b"\r\n\r\n").startswith(b"HTTP/1.1 100 Continue")
             line.sendall(
@@ -451,7 +452,7 @@ def test_chunked_bodies_expectations_and_pipelined_requests_are_understood() -> 
 
 @pytest.mark.parametrize("junk", [b"hello\r\n\r\n", b"GET / HTTP/2\r\n\r\n", b"GET / HTTP/1.1\r\nnocolon\r\n\r\n"])
 def test_invalid_http_is_refused_and_the_connection_closed(junk: bytes) -> None:
-    with ScriptedServer() as server, socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
+    with ScriptedServer() as server, socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S) as line:
         line.sendall(junk)
         assert read_to_end(line).startswith(b"HTTP/1.1 400 ")
 
@@ -790,7 +791,7 @@ def test_the_command_serves_a_json_script_and_logs(tmp_path: Path) -> None:
             assert send_request(server, "chat", model="n").status == 404
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(LIMIT_S) == 0
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [line["status"] for line in lines] == [200, 200, 529, 404]
     assert lines[0]["body"]["messages"] == [{"role": "user", "content": "hi"}]
@@ -808,7 +809,7 @@ def test_the_command_refuses_a_bad_script(tmp_path: Path, text: str | None, comp
     if text is not None:
         script.write_text(text)
     command = [sys.executable, "-m", "odin.testing", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 2
     assert complaint in done.stderr and done.stderr.count("\n") == 1
 
@@ -855,7 +856,7 @@ def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
         "error",
         str(example),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\b[2-9] passed", done.stdout)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from odin.testing import EmulatedLocal, ScriptedServer, call, reply, say
 from tests.table import each
+from tests.waiting import LIMIT_S
 
 PATHS = {"anthropic": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
 KEYS = {
@@ -28,7 +29,7 @@ def send_request(
     server: ScriptedServer, api: str, body: dict[str, Any] | bytes, headers: dict[str, str] | None = None
 ) -> tuple[int, dict[str, Any]]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
     try:
         connection.request("POST", PATHS[api], data, KEYS[api] if headers is None else headers)
         answer = connection.getresponse()
@@ -38,7 +39,7 @@ def send_request(
 
 
 def get(server: ScriptedServer, path: str, headers: dict[str, str] | None = None, body: Any = None) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
     try:
         connection.request("POST" if body else "GET", path, json.dumps(body) if body else None, headers or {})
         answer = connection.getresponse()

@@ -14,6 +14,7 @@ from odin.config import get_config_dir, load
 from odin.config.trust import TrustedFolder, add_trusted_folder, evaluate_trust, read_trusted_folders
 from odin.testing import ScriptedServer, call, say
 from tests.ui.pseudo_terminal import open_terminal
+from tests.waiting import LIMIT_S
 
 TOUCH = "touch made"
 
@@ -154,7 +155,7 @@ def test_the_start_runs_no_program_in_an_untrusted_folder(hostile_project: Path,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT_S,
             check=False,
         )
     assert done.stdout.strip() == "hi"
@@ -465,5 +466,5 @@ def test_parallel_trust_commands_do_not_lose_entries(tmp_path: Path):
         )
         for folder in folders
     ]
-    assert [process.wait(60) for process in running] == [0] * 6
+    assert [process.wait(LIMIT_S) for process in running] == [0] * 6
     assert all(is_trusted(folder) for folder in folders)

@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from odin.testing import ScriptedServer, Turn, call, say
+from tests.waiting import LIMIT_S, wait_until
 
 from .conftest import Run, RunHere
 from .ui.pseudo_terminal import ODIN, open_terminal
@@ -159,14 +159,11 @@ def test_a_killed_session_can_be_undone(run_odin: Run, file: Path, workspace: Pa
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + 20
-        while not (workspace / "made").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until((workspace / "made").exists)
         locked = run_odin("undo")
         assert (locked.returncode, "Use /rewind there" in locked.stderr) == (1, True)
         process.kill()
-        process.wait(20)
+        process.wait(LIMIT_S)
     undone = run_odin("undo")
     assert (undone.returncode, undone.stderr) == (0, "")
     assert (file.read_text(), (workspace / "made").exists()) == ("one\n", False)

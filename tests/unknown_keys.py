@@ -1,6 +1,8 @@
 """Finds unknown configuration keys in tests: a test that sets one by mistake tests nothing."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +37,23 @@ def find_unknown_keys(*files: Path) -> set[str]:
     """Return warnings about unknown keys in these files, if they exist. Other processes may have read them."""
     found: set[str] = set()
     for path in files:
-        try:
-            keys, _ = parse_json_object(read_config_file(path) or b"{}", path)
-        except ConfigError:
-            continue
-        validator = ConfigValidator(path, {}, variables="none")
-        validator.validate_keys(keys, ConfigKeys)
-        hooks = declaration.parse_hooks(keys.get("hooks", {}), "")
-        found.update(_filter_unknown(problem.text for problem in validator.problems))
-        found.update(_filter_unknown(warning.removeprefix(": ") for warning in hooks.warnings))
+        with suppress(ConfigError):
+            if content := read_config_file(path):
+                found |= _find_unknown_in(content)
     return found
+
+
+@cache
+def _find_unknown_in(content: bytes) -> frozenset[str]:
+    """Many tests have the same settings."""
+    path = Path("odinconfig.json")
+    keys, _ = parse_json_object(content, path)
+    validator = ConfigValidator(path, {}, variables="none")
+    validator.validate_keys(keys, ConfigKeys)
+    hooks = declaration.parse_hooks(keys.get("hooks", {}), "")
+    texts = [problem.text for problem in validator.problems]
+    texts += [warning.removeprefix(": ") for warning in hooks.warnings]
+    return frozenset(_filter_unknown(texts))
 
 
 def _filter_unknown(texts: Iterable[str]) -> Iterable[str]:

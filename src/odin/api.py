@@ -24,7 +24,7 @@ from odin.core.call_events import (
 )
 from odin.core.client import Client, SessionInfo, close_events
 from odin.core.errors import AgentShutdown, EmptyPrompt, OdinError, SessionBusy, UsageError
-from odin.core.event import AnyEvent, Envelope, PromptDropped, PromptInjected, TurnEnded, TurnStarted
+from odin.core.event import AnyEvent, Envelope, TurnEnded
 from odin.core.event_values import ExitReason
 from odin.core.message import Usage
 from odin.core.op import (
@@ -40,6 +40,7 @@ from odin.core.op import (
     SetTools,
 )
 from odin.core.policy import RememberScope, RuleAction, RuleLine
+from odin.core.prompt_follower import PromptFollower
 from odin.core.provider import Compactor, ModelInfo, NoCompactor, Provider
 from odin.core.tool import Registry, Tool
 from odin.host.manager import get_manager
@@ -332,7 +333,8 @@ class Query:
         self._session = session
         self._loop = loop
         self._prompt = prompt
-        self._turn = self._prompt.id
+        self._follower = PromptFollower()
+        self._followed = self._follower.follow(self._prompt.id)
         self._mode = parse_mode(mode) if mode else None
         self._callbacks = callbacks
         self._owns_session = owns_session
@@ -340,7 +342,7 @@ class Query:
         self._messages: deque[Message] = deque()
         self._changed = asyncio.Event()
         self._task_started = self._aborted = False
-        self._turn_started = self._interrupted = False
+        self._interrupted = False
         self._substitute_end: TurnEnded | None = None
         self._decisions: dict[str, asyncio.Task[None]] = {}
         self.session_id = ""
@@ -388,7 +390,7 @@ class Query:
         if self._task.done():
             return False
         self._interrupted = True
-        if self._turn_started and self._client is not None:
+        if self._followed.turn and self._client is not None:
             await self._client.submit(Interrupt("keep"))
         return True
 
@@ -486,7 +488,7 @@ class Query:
             await client.close()
             return
         await self._stop()
-        if not self._turn_started:
+        if not self._followed.turn:
             await client.submit(DropPrompt(self._prompt.id))
 
     async def _ensure_result(self, translator: StreamTranslator) -> None:
@@ -497,20 +499,15 @@ class Query:
 
     async def _read_events(self, events: AsyncIterator[Envelope], translator: StreamTranslator) -> None:
         async for envelope in events:
-            event = envelope.event
-            if isinstance(event, TurnStarted) and event.id == self._prompt.id:
-                self._turn_started = True
-                if self._interrupted:
+            had_turn = bool(self._followed.turn)
+            self._follower.apply(envelope)
+            if self._followed.turn:
+                if self._interrupted and not had_turn:
                     await self._stop()
-            elif isinstance(event, PromptInjected) and event.id == self._prompt.id:
-                if not event.turn:
-                    self._substitute_end = TurnEnded(self._prompt.id, "interrupted")
-                    return
-                self._turn_started, self._turn = True, event.turn
-            if self._turn_started:
                 await self._handle_envelope(envelope, translator)
-            elif isinstance(event, PromptDropped) and event.id == self._prompt.id:
-                self._substitute_end = TurnEnded(self._prompt.id, "aborted" if self._aborted else "interrupted")
+            elif self._followed.loss:
+                aborted = self._aborted and self._followed.state == "dropped"
+                self._substitute_end = TurnEnded(self._prompt.id, "aborted" if aborted else "interrupted")
                 return
             if self.result is not None:
                 return
@@ -550,7 +547,7 @@ class Query:
                 await invoke_callback(calls.on_tool_call, call)
         elif isinstance(event, ToolEnded):
             await invoke_callback(calls.on_tool_result, event)
-        elif isinstance(event, TurnEnded) and event.id in (self._turn, self._prompt.id):
+        elif isinstance(event, TurnEnded) and event.id in (self._followed.turn, self._prompt.id):
             await self._finish(event)
 
     async def _finish(self, ended: TurnEnded) -> None:

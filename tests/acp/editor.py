@@ -24,6 +24,7 @@ from odin.commands.attach import connect_to_holder
 from odin.config import Options
 from odin.testing import ScriptedServer
 from odin.ui.pipes import PipeWriter, read_lines
+from tests.waiting import TimeLimit
 
 Message = dict[str, Any]
 FORMS: Message = {"elicitation": {"form": {}}}
@@ -163,7 +164,7 @@ class Editor:
         return next(option["currentValue"] for option in options if option["id"] == name)
 
     async def wait_until(self, is_there: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(20):
+        async with TimeLimit():
             while not (found := is_there()):
                 self.changed.clear()
                 await self.changed.wait()
@@ -172,7 +173,7 @@ class Editor:
     async def ask(self, method: str, **params: Any) -> Message:
         """Send a request as it is, and return its result. Raise RequestError."""
         connection: Any = self.agent._conn
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             return await connection.send_request(method, params)
 
     async def notify(self, method: str, **params: Any) -> None:
@@ -209,7 +210,7 @@ async def open_server(
             yield reader, writer
         finally:
             writer.close()
-            async with asyncio.timeout(20):
+            async with TimeLimit():
                 await serving
             output.close()
             for fd in (to_odin[0], from_odin[1]):

@@ -273,7 +273,7 @@ async def resume(editor: Editor, workspace: Path) -> None:
 
 @scenario([say("One."), say("Two.")])
 async def list_and_delete(editor: Editor, workspace: Path) -> None:
-    for text in ("First.", "Second."):
+    for text in ("First", "Second"):  # which is also the title that Odin makes, if the session is not closed before
         session = await open_session(editor, workspace)
         await editor.prompt(session, text)
         await editor.ask("session/close", sessionId=session)

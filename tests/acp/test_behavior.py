@@ -3,7 +3,8 @@
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,19 @@ import pytest
 from acp.exceptions import RequestError
 
 from odin.config import Options
+from odin.config.paths import locate_socket
+from odin.core.event import PromptQueued
+from odin.core.op import ChangePrompt, DropPrompt, Interrupt, Op, Prompt
 from odin.host.manager import SessionManager
+from odin.remote.local import connect_local
+from odin.remote.sessions import RemoteSessions
+from odin.session.lock import read_start_time
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
 from tests.acp.editor import Editor, Message, open_editor, open_server
 from tests.acp.scenarios import EDIT, READ, TEXT, open_session
 from tests.conftest import RunHere
 from tests.mcp_client.test_http import make_server, serve_app
+from tests.waiting import TimeLimit, until, within_limit
 
 NEW = '"method": "session/new", "params"'
 
@@ -61,7 +69,7 @@ async def test_mistakes_are_answered(workspace: Path) -> None:
         assert "result" in json.loads(await reader.readline())
         for line, code, said in MISTAKES:
             writer.write(f"{line}\n".encode())
-            answer = json.loads(await asyncio.wait_for(reader.readline(), 10))
+            answer = json.loads(await within_limit(reader.readline()))
             assert answer["error"]["code"] == code, line
             assert said in answer["error"]["message"], answer
             assert answer["id"] == (7 if '"id": 7' in line else None)
@@ -146,7 +154,7 @@ async def test_cancelling_while_a_permission_is_asked(workspace: Path) -> None:
         async with open_editor(model, capabilities={}) as editor:
             session = await open_session(editor, workspace)
             running = asyncio.create_task(editor.prompt(session, "Write."))
-            await asyncio.wait_for(editor.answering.wait(), 10)
+            await within_limit(editor.answering.wait())
             await editor.notify("session/cancel", sessionId=session)
             assert await running == "cancelled"
             await editor.wait_until(lambda: any(one.get("method") == "$/cancel_request" for _, one in editor.messages))
@@ -174,6 +182,56 @@ async def test_background_work_reports_while_nothing_is_asked(workspace: Path) -
                 lambda: next((one for one in editor.all("tool_call_update") if "ready" in str(one)), None)
             )
             assert process["status"] == "completed"
+
+
+async def test_following_a_process_ends_with_its_command(workspace: Path) -> None:
+    spawn = call("Spawn", {"command": "echo here; sleep 60"}, id="s1")
+    with ScriptedServer([spawn, say("Started.")]) as model:
+        async with open_editor(model, capabilities={}, yes=True) as editor:
+            session = await open_session(editor, workspace)
+            assert await editor.prompt(session, "Start it.") == "end_turn"
+            before = len(asyncio.all_tasks())
+            assert await editor.prompt(session, "/ps 1 follow") == "end_turn"
+            assert "Nothing can be followed here; this is the output so far." in editor.text()
+            assert "spawn-1: running since" in editor.text()
+            assert len(asyncio.all_tasks()) <= before
+
+
+FATES: dict[str, tuple[Callable[[str], Op], str]] = {
+    "dropped": (lambda name: DropPrompt(name), "cancelled"),
+    "paused": (lambda name: Interrupt("pause"), "cancelled"),
+    "unanswered": (lambda name: Interrupt("inject"), "cancelled"),
+    "joined": (lambda name: ChangePrompt(name, delivery="merge"), "end_turn"),
+}
+
+
+@pytest.mark.parametrize(("op", "reason"), FATES.values(), ids=FATES)
+async def test_a_prompt_is_answered_whatever_another_client_does_with_it(
+    workspace: Path, op: Callable[[str], Op], reason: str
+) -> None:
+    gate = threading.Event()
+    with ScriptedServer([call("LS", {"path": str(workspace)}).hold(gate), say("Both.")]) as model:
+        async with open_editor(model, capabilities={}, cwd=str(workspace)) as editor:
+            session = await open_session(editor, workspace)
+            socket = locate_socket(
+                Path(os.environ["HOME"], ".local/state/odin"), os.getpid(), read_start_time(os.getpid())
+            )
+            connection = connect_local(socket, "the editor")
+            assert connection is not None
+            other = RemoteSessions(connection, session)
+            events = other.client.stream_events()
+            await other.client.submit(Prompt("first", "Look.", "edit_mode"))
+            await asyncio.to_thread(model.wait_for, 1)
+            answer = asyncio.create_task(editor.prompt(session, "And this."))
+            async with TimeLimit("the prompt to be queued"):
+                async for envelope in events:
+                    if isinstance(envelope.event, PromptQueued):
+                        await other.client.submit(op(envelope.event.id))
+                        break
+            gate.set()
+            async with TimeLimit("the answer of the prompt"):
+                assert await answer == reason
+            await other.close()
 
 
 async def test_sessions_are_listed_in_pages(workspace: Path) -> None:
@@ -211,12 +269,10 @@ async def test_a_slow_editor_holds_nothing_up_and_gets_all(workspace: Path) -> N
             session = line["result"]["sessionId"]
             reader._transport.pause_reading()  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
             send(3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "Go."}])
-            async with asyncio.timeout(10):
-                while not model.requests:
-                    await asyncio.sleep(0.01)
+            await until(lambda: model.requests)
             reader._transport.resume_reading()  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
             heard = ""
-            async with asyncio.timeout(20):
+            async with TimeLimit():
                 while (line := json.loads(await reader.readline())).get("id") != 3:
                     update = line["params"]["update"]
                     heard += update["content"]["text"] if update["sessionUpdate"] == "agent_message_chunk" else ""
@@ -234,6 +290,20 @@ async def test_commands_that_need_a_screen_are_refused(workspace: Path) -> None:
             assert {"status", "undo", "review"} <= offered and not offered & {"vim", "new", "exit"}
             assert await editor.prompt(session, "/status") == "end_turn"
             assert "anthropic" in editor.text()
+
+
+async def test_yolo_off_restores_the_mode_before_it(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with open_editor(model, capabilities={}) as editor:
+            session = await open_session(editor, workspace)
+            mode = {"sessionId": session, "configId": "permission_mode"}
+            await editor.ask("session/set_config_option", **mode, value="acceptEdits")
+            await editor.prompt(session, "/yolo on")
+            await editor.prompt(session, "/yolo off")
+            assert "Permission prompts are on. Permission mode: acceptEdits" in editor.text()
+            await editor.ask("session/set_config_option", **mode, value="bypassPermissions")
+            await editor.prompt(session, "/yolo off")
+            assert editor.text().count("Permission prompts are on. Permission mode: acceptEdits") == 2
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])

@@ -3,10 +3,10 @@
 `ODIN_RECORD=1 pytest tests/acp/test_capabilities.py` writes the recordings again.
 """
 
-import asyncio
 import json
 import os
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from odin.testing import ScriptedServer
 from tests.acp.conversation import FOLDER, Line, drop_facts, list_names, normalize, read, write
 from tests.acp.editor import open_editor, open_server
 from tests.acp.scenarios import SCENARIOS, Scenario
+from tests.waiting import TimeLimit
 
 RECORDS = bool(os.environ.get("ODIN_RECORD"))  # the fixtures clear it
 
@@ -49,12 +50,14 @@ async def test_a_recorded_conversation(name: str, workspace: Path) -> None:
             heard: list[Line] = []
 
             async def wait_for(expected: list[Line], shown: Callable[[list[Line]], list[Line]]) -> None:
-                try:
-                    async with asyncio.timeout(10):
-                        while shown(normalize(heard, workspace)) != expected:
-                            heard.append(("<", json.loads(await reader.readline())))
-                except TimeoutError:
-                    assert shown(normalize(heard, workspace)) == expected
+                def describe() -> str:
+                    seen = shown(normalize(heard, workspace))
+                    pairs = ((one, other) for one, other in zip_longest(seen, expected) if one != other)
+                    return "the line {1}, not {0}".format(*next(pairs))
+
+                async with TimeLimit(describe):
+                    while shown(normalize(heard, workspace)) != expected:
+                        heard.append(("<", json.loads(await reader.readline())))
 
             for number, (way, line) in enumerate(known):
                 if way == ">":

@@ -18,6 +18,7 @@ from acp.exceptions import RequestError
 from odin.testing import ScriptedServer, call, say
 from tests.acp.editor import Editor, Message
 from tests.acp.scenarios import EDIT, READ, TEXT, open_session
+from tests.waiting import LIMIT_S, until, within_limit
 
 ODIN = (sys.executable, "-m", "odin", "acp")
 
@@ -37,7 +38,7 @@ async def start_editor(model: ScriptedServer, workspace: Path, **more: Any) -> A
     await editor.initialize()
     yield editor
     process.stdin.close()
-    assert await asyncio.wait_for(process.wait(), 20) == 0  # the end of input ends the process
+    assert await within_limit(process.wait()) == 0  # the end of input ends the process
     await editor.agent.close()
     assert not editor.problems, "\n".join(editor.problems)
 
@@ -105,14 +106,10 @@ async def test_an_editor_that_dies_leaves_no_process(workspace: Path) -> None:
         code = textwrap.dedent(EDITOR).format(paths=[path for path in sys.path if path], odin=ODIN)
         env = {**os.environ, **model.env("anthropic"), "ACP_TEST": mark}
         editor = subprocess.Popen([sys.executable, "-c", code], cwd=workspace, env=env, start_new_session=True)
-        async with asyncio.timeout(20):
-            while not any("sleep 600" in line and mark in line for line in list_processes(mark)):
-                await asyncio.sleep(0.02)
+        await until(lambda: any("sleep 600" in line and mark in line for line in list_processes(mark)))
         os.kill(editor.pid, signal.SIGKILL)
         editor.wait()
-        async with asyncio.timeout(20):
-            while list_processes(mark):
-                await asyncio.sleep(0.02)
+        await until(lambda: not list_processes(mark))
 
 
 def test_only_the_protocol_is_written_to_standard_output(workspace: Path) -> None:
@@ -131,7 +128,7 @@ def test_only_the_protocol_is_written_to_standard_output(workspace: Path) -> Non
     """)
     line = '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}\n'
     run = subprocess.run(
-        [sys.executable, "-c", code], input=line, cwd=workspace, capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", code], input=line, cwd=workspace, capture_output=True, text=True, timeout=LIMIT_S
     )
     assert run.returncode == 0
     assert run.stdout.count("\n") == 1 and run.stdout.startswith('{"jsonrpc":"2.0","id":1,"result"')

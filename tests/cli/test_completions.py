@@ -13,6 +13,7 @@ from odin.session.store import SessionStore
 from tests.conftest import RunHere
 from tests.session.logs import opened, turn, write_session
 from tests.ui.pseudo_terminal import ODIN
+from tests.waiting import LIMIT_S
 
 
 def test_every_command_is_listed_with_its_words_and_flags() -> None:
@@ -38,7 +39,7 @@ def complete_in_bash(script: str, line: str, workspace: Path, path: Path) -> lis
         env={"PATH": f"{path}:/usr/bin:/bin", "HOME": str(path.parent)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=True,
     )
     assert done.stderr == ""
@@ -87,7 +88,7 @@ def test_scripts_have_valid_syntax(run_here: RunHere, shell: str, tmp_path: Path
         pytest.skip(f"there is no {shell}")
     path = tmp_path / "script"
     path.write_text(script)
-    subprocess.run([shell, "-n", str(path)], check=True, capture_output=True, timeout=60)
+    subprocess.run([shell, "-n", str(path)], check=True, capture_output=True, timeout=LIMIT_S)
 
 
 def test_unknown_shell_is_refused(run_here: RunHere) -> None:

@@ -17,7 +17,7 @@ from odin.host.workspace_sessions import open_workspace_sessions
 from odin.models.connector import ModelConnector
 from odin.models.server_setup import add_server
 from odin.providers.settings import ProviderSettings
-from odin.ui.slash_commands.actions import CommandContext, PermissionModeSwitch, set_model
+from odin.ui.slash_commands.actions import CommandContext, set_model
 from tests.conftest import Run, RunHere
 
 MODELS = {"object": "list", "data": [{"id": "small"}, {"id": "big", "context_length": 54_321}, {"id": "small"}]}
@@ -155,7 +155,7 @@ async def test_a_running_session_uses_a_server_added_with_a_slash_command(
     env = {"HOME": str(home), "PATH": "/usr/bin:/bin", "ODIN_LOCAL_PORTS": "", "ODIN_MODEL": "offline"}
     sessions = await open_workspace_sessions(Options(cwd=str(workspace), env=env))
     try:
-        ctx = CommandContext(sessions.client, "edit_mode", PermissionModeSwitch(), sessions)
+        ctx = CommandContext(sessions.client, "edit_mode", sessions)
         name = f"local-{server.partition(':')[2]}"
         assert await set_model(ctx, f"add {server}") == (
             f"Added {name}/small, {name}/big. Use one with /model {name}/small"

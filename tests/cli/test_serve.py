@@ -17,6 +17,7 @@ from odin.session.store import SessionStore
 from odin.version import __version__
 from tests.conftest import RunHere
 from tests.table import each
+from tests.waiting import LIMIT_S
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def answer_with(data: bytes) -> Generator[str]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(10)
+        thread.join(LIMIT_S)
 
 
 SERVE: list[tuple[tuple[str, ...], str]] = [
@@ -168,7 +169,7 @@ def test_a_session_that_is_open_elsewhere_is_named_with_its_holder(
         assert (code != 0, f"Session {session} " in err) == (True, True)
         assert f"PID {holder.pid} on" in err
     finally:
-        holder.communicate(b"\n", timeout=10)
+        holder.communicate(b"\n", timeout=LIMIT_S)
 
 
 def make_log(store: SessionStore, workspace: Path) -> Path:

@@ -14,6 +14,7 @@ from odin.app.worktrees import open_worktrees
 from odin.config.paths import make_environment
 from odin.session.store import make_project_key
 from tests.conftest import RunHere
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.slow  # git makes a worktree for each
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.slow  # git makes a worktree for each
 def run_git(folder: Path, *args: str) -> str:
     named = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
     return subprocess.run(
-        ["git", *named, *args], cwd=folder, check=True, capture_output=True, text=True, timeout=60
+        ["git", *named, *args], cwd=folder, check=True, capture_output=True, text=True, timeout=LIMIT_S
     ).stdout
 
 

@@ -1,7 +1,17 @@
 """What a client that joins in the middle of a reply is given."""
 
 from odin.core.call_events import ActivityChanged, CallStreamed, Replied, TextStreamed, ThinkingStarted
-from odin.core.event import AnyEvent, Envelope, TurnEnded
+from odin.core.event import (
+    AnyEvent,
+    Envelope,
+    PromptDropped,
+    PromptInjected,
+    PromptPaused,
+    PromptQueued,
+    TurnEnded,
+    TurnStarted,
+    WorkEnded,
+)
 from odin.core.live_events import LiveEvents
 from odin.core.message import ReplyMessage, Text
 
@@ -28,3 +38,23 @@ def test_what_is_final_or_over_is_not_given_again() -> None:
     assert fold(TextStreamed("ab"), final) == []
     assert fold(ThinkingStarted(), TurnEnded("t", "end_turn")) == []
     assert fold(ActivityChanged("streaming"), ActivityChanged("idle")) == []
+
+
+def test_that_nothing_works_is_so_until_work_begins() -> None:
+    started = TurnStarted("t", "x", "edit_mode")
+    assert fold(WorkEnded()) == [(7, WorkEnded())]
+    assert fold(started, TurnEnded("t", "end_turn"), WorkEnded()) == [(7, WorkEnded())]
+    assert fold(WorkEnded(), started) == []
+    assert fold(WorkEnded(), PromptQueued("t", "x", "edit_mode")) == []
+
+
+def test_a_paused_prompt_is_given_until_it_leaves_the_queue() -> None:
+    paused, started = PromptPaused("p"), TurnStarted("t", "x", "edit_mode")
+    assert fold(paused, started, TurnEnded("t", "end_turn")) == [(7, paused)]
+    for left in (
+        PromptPaused("p", paused=False),
+        TurnStarted("p", "x", "edit_mode"),
+        PromptInjected("p", "x", "edit_mode"),
+        PromptDropped("p"),
+    ):
+        assert fold(paused, left) == []

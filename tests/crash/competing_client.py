@@ -10,6 +10,7 @@ from odin.config import Options
 from odin.core.errors import OdinError
 from odin.core.event import TurnEnded
 from odin.core.op import Prompt
+from tests.waiting import TimeLimit
 
 
 async def play_round(kind: str, session: str) -> str:
@@ -22,7 +23,7 @@ async def play_round(kind: str, session: str) -> str:
     try:
         events = client.stream_events()
         await client.submit(Prompt(f"{os.getpid()}-{session}", f"hello from {os.getpid()}"))
-        async with asyncio.timeout(60):
+        async with TimeLimit():
             async for envelope in events:
                 if isinstance(envelope.event, TurnEnded):
                     return f"ended {envelope.event.reason} {envelope.event.error}"

@@ -31,15 +31,15 @@ from odin.engine.crash_recovery import find_dangling
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer
+from tests.waiting import LIMIT_S, wait_until
 
-from ..sandbox.processes import is_alive, is_running, wait_until
+from ..sandbox.processes import is_alive, is_running
 from .api_checks import find_refusals
 from .file_checks import FileChecker
 from .model import Model
 from .worker import KillPoint, WorkPlan
 from .worker_server import ROOT, WorkerProcess, get_worker_server
 
-TIMEOUT_S = 90.0
 PYTHON_PATH = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
 
 Process = WorkerProcess | subprocess.Popen[bytes]
@@ -238,14 +238,14 @@ class CrashingSession:
         return has_grown
 
     def _wait_until(self, process: Process, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
-        while process.poll() is None and not condition():
-            assert time.monotonic() < deadline, self.describe_run()
-            time.sleep(0.0005)
+        def pause(_: float) -> None:
+            time.sleep(0.0005)  # kills are as exact as that
+
+        wait_until(lambda: process.poll() is not None or condition(), self.describe_run, pause=pause)
 
     def _wait_for_output(self, process: Process) -> bytes:
         """Wait for the end of the process, and return what it printed."""
-        process.wait(TIMEOUT_S)
+        process.wait(LIMIT_S)
         return self._out.read_bytes()
 
     # --- checks after every kill ---

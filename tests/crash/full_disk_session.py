@@ -17,6 +17,7 @@ from odin.config import Options
 from odin.core.errors import OdinError
 from odin.core.event import TurnEnded
 from odin.core.op import AddContext, Prompt
+from tests.waiting import TimeLimit
 
 
 class PromptPlan(msgspec.Struct, frozen=True):
@@ -51,7 +52,7 @@ async def send_prompts(plan: PromptPlan) -> list[dict[str, Any]]:
             except OdinError as error:
                 outcomes.append({"text": "", "error": error.describe()})
                 continue
-            async with asyncio.timeout(60):
+            async with TimeLimit():
                 async for envelope in events:
                     event = envelope.event
                     if isinstance(event, TurnEnded) and event.id == f"p{number}":

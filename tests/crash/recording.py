@@ -1,6 +1,5 @@
 """Records a session log with every kind of event of a conversation, by running a scripted session."""
 
-import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
@@ -53,6 +52,7 @@ from odin.session.log import read_log
 from odin.testing import ScriptedServer, Turn, call, fault, reply, say
 from odin.testing.script import SeenRequest
 from odin.testing.strict import IssuedIds
+from tests.waiting import TimeLimit
 
 Api = Literal["anthropic", "openai"]
 
@@ -114,7 +114,7 @@ class SessionPlayer:
     async def _wait_for_end(
         self, name: str, answer: AnswerPermission | None = None, stop_at: type[AnyEvent] | None = None
     ) -> None:
-        async with asyncio.timeout(60):
+        async with TimeLimit():
             async for envelope in self._events:
                 event = envelope.event
                 if isinstance(event, PermissionAsked):
@@ -129,7 +129,7 @@ class SessionPlayer:
         """Submit two prompts, so that the second is queued, and wait until it ends."""
         await self.client.submit(Prompt("q1", one))
         await self.client.submit(Prompt("q2", other))
-        async with asyncio.timeout(60):
+        async with TimeLimit():
             async for envelope in self._events:
                 if isinstance(envelope.event, TurnEnded) and envelope.event.id == "q2":
                     return

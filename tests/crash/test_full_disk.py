@@ -21,6 +21,7 @@ from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_log
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer, Turn, call, say
 from odin.testing.script import SeenRequest
+from tests.waiting import LIMIT_S
 
 from ..conftest import Run
 from .full_disk_session import PromptPlan
@@ -137,7 +138,7 @@ def run_limited_odin(args: list[str], cwd: Path, room: int, env: dict[str, str])
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
         preexec_fn=lambda: limit_file_size(room),
     )
@@ -306,7 +307,7 @@ def test_checkpoint_that_cannot_be_saved_leaves_no_files(tmp_path: Path) -> None
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak import choose, list_seeds, soak
+from tests.waiting import LIMIT_S
 
 from .crashing_session import PYTHON_PATH, CrashingSession
 from .worker_server import get_worker_server
@@ -33,5 +34,5 @@ def test_exit_code_of_an_abandoned_worker_is_not_read_as_a_process_id(home: Path
     abandoned, worker = (
         get_worker_server(PYTHON_PATH).start(home / "missing.json", os.environ, home / "printed") for _ in range(2)
     )
-    assert (abandoned.returncode in (1, -signal.SIGKILL), worker.wait(60.0)) == (True, 1)
+    assert (abandoned.returncode in (1, -signal.SIGKILL), worker.wait(LIMIT_S)) == (True, 1)
     assert worker.pid > 1

@@ -11,8 +11,9 @@ import pytest
 
 from odin.testing import ScriptedServer, Turn, call, say
 from odin.testing.script import SeenRequest
+from tests.waiting import LIMIT_S, wait_until
 
-from ..sandbox.processes import is_alive, wait_until
+from ..sandbox.processes import is_alive
 
 ROOT = Path(__file__).parent.parent.parent
 TREE = "sleep {0} & (sleep {0} & setsid sleep {0} & wait) & trap '' TERM HUP; sleep {0}; wait"
@@ -97,6 +98,6 @@ def test_no_started_process_survives_a_killed_odin(
             assert len(started) >= 5
         finally:
             (os.killpg if whole_group else os.kill)(process.pid, signal.SIGKILL)
-            process.wait(60)
+            process.wait(LIMIT_S)
         wait_until(lambda: not any(is_alive(pid) for pid in started))
         assert find_processes(f"sleep {mark}") == set()

@@ -1,6 +1,5 @@
 """What Odin syncs to the disk, and in which order, is enough to recover from a power cut."""
 
-import asyncio
 import errno
 import os
 import threading
@@ -16,6 +15,7 @@ from odin.core.event import CheckpointSaved, FilesChanged, TurnEnded, Warned
 from odin.core.event_values import FileState
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, call, say
+from tests.waiting import LIMIT_S, until
 
 from ..engine.conftest import WITHOUT_VIEWS, Start
 
@@ -173,16 +173,10 @@ class SlowDisk(Disk):
         path = Path(f"/proc/self/fd/{fd}").readlink()
         if path.name == "main.jsonl" and self._words in path.read_bytes():
             self.is_asked.set()
-            assert self.done.wait(30)
+            assert self.done.wait(LIMIT_S)
             if self.fails:
                 raise OSError(errno.EIO, "Input/output error")
         super().fsync(fd)
-
-
-async def wait_for(event: threading.Event) -> None:
-    async with asyncio.timeout(30):
-        while not event.is_set():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_slow_disk_delays_only_the_session_that_waits_for_it(
@@ -192,7 +186,7 @@ async def test_a_slow_disk_delays_only_the_session_that_waits_for_it(
     monkeypatch.setattr(os, "fsync", disk.fsync)
     slow, other = await start([say("Late.")]), await start([say("Quick.")])
     await slow.submit("the slow one")
-    await wait_for(disk.is_asked)
+    await until(disk.is_asked.is_set)
     assert (await other.say("hurry")).text == "Quick."
     assert slow.server.requests == [], "a prompt is on the disk before it is sent"
     disk.done.set()

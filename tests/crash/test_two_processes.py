@@ -1,6 +1,5 @@
 """Only one process at a time can write to a session."""
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, Turn, say
 from odin.testing.script import SeenRequest
 from tests.soak import choose, soak
+from tests.waiting import LIMIT_S, TimeLimit
 
 from ..conftest import Run
 
@@ -54,7 +54,7 @@ class CompetingClient:
         return self._process.stdout.readline().rstrip("\n")
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=LIMIT_S)
 
 
 @contextmanager
@@ -136,7 +136,7 @@ async def test_open_session_cannot_be_resumed_or_deleted_by_another_process(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
         )
-        server.wait_for(2, 60)
+        server.wait_for(2)
         kept = find_log(home, "mine").read_bytes()
         second = run_odin_process("-p", "third", "--resume", "mine", "--no-attach", env=env)
         assert second.returncode == 1
@@ -145,7 +145,7 @@ async def test_open_session_cannot_be_resumed_or_deleted_by_another_process(
             delete_session(SessionStore(home / ".local/state/odin", str(workspace)), "mine")
         assert find_log(home, "mine").read_bytes() == kept
         gate.set()
-        out, _ = first.communicate(timeout=60)
+        out, _ = first.communicate(timeout=LIMIT_S)
         assert out == b"two\n"
         assert run_odin_process("-p", "third", "--resume", "mine", env=env).stdout == "three\n"
         assert server.rejected == []
@@ -181,7 +181,7 @@ async def test_fork_of_a_session_in_use_is_a_complete_prefix(workspace: Path, ho
         again = await open_session(Options(cwd=str(workspace), yes=True, resume=fork_id, env={**os.environ, **env}))
         events = again.stream_events()
         await again.submit(Prompt("x", "go on"))
-        async with asyncio.timeout(60):
+        async with TimeLimit():
             async for envelope in events:
                 if isinstance(envelope.event, TurnEnded) and envelope.event.id == "x":
                     assert envelope.event.reason == "end_turn"

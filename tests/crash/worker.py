@@ -41,6 +41,7 @@ from odin.core.op import (
     SetTitle,
 )
 from odin.host.workspace_sessions import WorkspaceSessions, open_workspace_sessions
+from tests.waiting import TimeLimit
 
 USER_FILE = "own.txt"
 """The file that shell commands of the user write. No log records these changes."""
@@ -137,7 +138,7 @@ class Worker:
                 await self._send_prompt()
                 if self._plan.random_ops:
                     await self._submit_random_op()
-                async with asyncio.timeout(60):
+                async with TimeLimit():
                     await self._ended.wait()
                 if self._plan.random_ops and self._random.random() < 0.3:
                     await self._submit_random_rewind()
@@ -147,7 +148,7 @@ class Worker:
             self._follower.cancel()
 
     async def _wait_for_team(self) -> None:
-        async with asyncio.timeout(60):
+        async with TimeLimit():
             while (shot := await self._client.snapshot()).executing or shot.team_working:
                 await asyncio.sleep(0.005)
 
@@ -213,7 +214,7 @@ class Worker:
             self._last = self._make_id()
             self._ended.clear()
             if await self._submit(Continue(self._last)):
-                async with asyncio.timeout(60):
+                async with TimeLimit():
                     await self._ended.wait()
             return
         turns = (await self._client.snapshot()).messages

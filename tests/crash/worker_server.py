@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests.waiting import LIMIT_S
+
 from .worker import ForkRequest
 
 ROOT = Path(__file__).parent.parent.parent
@@ -37,7 +39,7 @@ class WorkerProcess:
         """Kill the worker if it still runs, and wait until it has ended."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
-            self.wait(60.0)
+            self.wait(LIMIT_S)
 
     def _poll_exit_code(self, timeout: float) -> int | None:
         if self.returncode is None:

@@ -1,6 +1,5 @@
 """The `start` fixture: opens a session in this process whose requests the scripted model server answers."""
 
-import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,12 +14,13 @@ from odin.app.session_parts import SessionParts
 from odin.config import Options
 from odin.core.call_events import PermissionAsked
 from odin.core.client import Client
-from odin.core.event import AnyEvent, Envelope, TurnEnded
+from odin.core.event import AnyEvent, Envelope, TurnEnded, WorkEnded
 from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, Interrupt, Prompt
 from odin.core.tool import Tool
 from odin.engine.client import LocalClient
 from odin.testing import ScriptedServer
+from tests.waiting import TimeLimit
 
 WITHOUT_VIEWS: dict[str, Any] = {"sandbox": {"backend": "landlock"}}
 """User settings with which commands change the project directly, for tests that look at it while a command runs."""
@@ -52,6 +52,9 @@ class Talk:
     def all(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
+    def _list_kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.events]
+
     async def say(self, text: str, mode: Mode = "edit_mode") -> TurnEnded:
         """Send a prompt and return the end of its turn."""
         prompt_id = await self.submit(text, mode)
@@ -68,7 +71,7 @@ class Talk:
 
     async def until(self, kind: type[AnyEvent]) -> None:
         """Wait for an event of this type; one that is already in the log counts."""
-        async with asyncio.timeout(30):
+        async with TimeLimit(f"{kind.__name__} in the log"):
             async for envelope in self.client.stream_events(after=-1):
                 if isinstance(envelope.event, kind):
                     return
@@ -84,29 +87,26 @@ class Talk:
                 break
         return found
 
-    async def until_quiet(self) -> None:
-        """Read events until none comes for 0.2 s."""
-        upcoming = self._events
-        while True:
-            try:
-                async with asyncio.timeout(0.2):
-                    self.heard.append(await anext(upcoming))
-            except TimeoutError:
-                return
+    async def until_work_ended(self) -> None:
+        """Wait until nothing works any more, and nothing is about to. What it has caused is recorded then."""
+        async with TimeLimit("the end of all work"):
+            async for envelope in self.client.stream_events(after=(await self.client.snapshot()).seq):
+                if isinstance(envelope.event, WorkEnded):
+                    return
 
     async def until_live(self, kind: type[AnyEvent]) -> None:
         """Read events up to the next one of this type."""
-        async with asyncio.timeout(30):
+        async with TimeLimit(lambda: f"{kind.__name__}; heard so far: {self._list_kinds()}"):
             async for envelope in self._events:
                 self.heard.append(envelope)
                 if isinstance(envelope.event, kind):
                     return
 
     async def until_end(self, prompt_id: str) -> TurnEnded:
-        """Read events until the turn of a prompt ends. Fail when no event comes for 30 s."""
-        async with asyncio.timeout(30) as deadline:
+        """Read events until the turn of a prompt ends. Fail when no event comes within the limit."""
+        async with TimeLimit(lambda: f"the end of {prompt_id}; heard so far: {self._list_kinds()}") as limit:
             async for envelope in self._events:
-                deadline.reschedule(asyncio.get_running_loop().time() + 30)
+                limit.extend()
                 self.heard.append(envelope)
                 event = envelope.event
                 if self.interrupt_on is not None and isinstance(event, self.interrupt_on):

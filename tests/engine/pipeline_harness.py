@@ -25,6 +25,7 @@ from odin.engine.recorder import Recorder
 from odin.policy.policy import Policy
 from odin.session.state import SessionState
 from tests.policy.policies import make_policy
+from tests.waiting import TimeLimit
 
 HookReply = Callable[[HookCall], HookEffect]
 
@@ -111,7 +112,7 @@ class PipelineHarness:
         subscription = self.recorder.bus.subscribe(durable=True, size=1024)
         user = asyncio.create_task(self._answer_requests(subscription))
         try:
-            async with asyncio.timeout(30):
+            async with TimeLimit():
                 requests = [ToolCall(f"c{number}", self._tool, args) for number, args in enumerate(calls)]
                 return await self._pipeline.run_all(requests, self._scope)
         finally:

@@ -1,11 +1,9 @@
 """Helpers for tests of speculation: replies that stay open after their calls, and the events of calls."""
 
-import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event as Gate
-from typing import Any
 
 from odin.checkpoints.file_state import read_file_state
 from odin.checkpoints.project_listing import hash_file
@@ -71,13 +69,6 @@ def describe_events(talk: Talk, kinds: Sequence[type[AnyEvent]]) -> list[str]:
         for event in talk.events
         if isinstance(event, tuple(kinds))
     ]
-
-
-async def wait_until(true: Callable[[], Any]) -> None:
-    """Wait until the condition, which is outside the session, is true."""
-    async with asyncio.timeout(30):
-        while not true():
-            await asyncio.sleep(0.005)
 
 
 def is_running(word: str) -> bool:

@@ -9,6 +9,7 @@ from odin.core.errors import UsageError
 from odin.core.event import LoopChanged, LoopPrompted, TurnEnded
 from odin.core.op import CancelTask, Interrupt, SetLoop
 from odin.testing import Turn, call, fault, say
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 from .test_loop_mode import FINAL
@@ -16,7 +17,7 @@ from .test_team import TeamScript, complete, delegate, settle
 
 
 async def until_loop_ends(talk: Talk, agent: str = "general-1") -> LoopChanged:
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         async for envelope in talk.client.stream_events(after=-1):
             event = envelope.event
             if isinstance(event, LoopChanged) and envelope.agent == agent and event.state in FINAL:

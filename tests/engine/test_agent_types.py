@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from odin.testing import Turn, call, reply, say
+from tests.waiting import TimeLimit, until
 
 from .conftest import Start, Talk
 from .hook_programs import claude_hook, new_kit
@@ -136,9 +137,7 @@ async def test_type_sets_folder_environment_and_instructions(
     results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}
     assert f"{workspace}/docs\nhello of the environment\n{workspace}/env\nfrom a skill" in results["look"]
     (log,) = home.glob(".local/state/odin/**/spawn-1.log")
-    async with asyncio.timeout(20):
-        while "hello of the environment" not in log.read_text():
-            await asyncio.sleep(0.01)
+    await until(lambda: "hello of the environment" in log.read_text())
     first = next(seen for seen in talk.server.requests if "Complete" in seen.tool_names)
     assert "Be brief." in json.dumps(first.json["system"])
     assert "Be brief." not in json.dumps(talk.server.requests[0].json["system"])
@@ -168,7 +167,7 @@ async def test_the_write_scope_of_a_type_cannot_be_widened(start: Start, home: P
     )
     talk = await start(team_script, config={"team": {"max_depth": 2}})
     await talk.say("go")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while len((await talk.client.snapshot()).tasks) < 2:
             await asyncio.sleep(0.01)
     hold.set()
@@ -202,9 +201,7 @@ async def test_type_sets_the_delegation_limits_of_its_agents(start: Start, home:
     )
     talk = await start(team_script)
     await talk.say("go")
-    async with asyncio.timeout(20):
-        while len(team_script.main) > 3:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(team_script.main) <= 3)
     hold.set()
     await settle(talk.client)
     results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}

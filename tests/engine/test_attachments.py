@@ -19,6 +19,7 @@ from odin.core.tool import Target
 from odin.testing import call, say
 from odin.testing.script import SeenRequest
 from tests import pictures
+from tests.waiting import until
 
 from .conftest import Start, Talk
 from .test_images import APIS, api_options, list_images
@@ -304,9 +305,7 @@ class TestLeftOut:
         talk = await start([call("Spawn", {"command": command}), say("Waiting."), say("It said so.")])
         await talk.say("go")
         (code.parent / "go").touch()
-        async with asyncio.timeout(20):
-            while len(talk.server.requests) < 3:
-                await asyncio.sleep(0.02)
+        await until(lambda: len(talk.server.requests) >= 3)
         assert f"The end of its output:\nlook at @{code}" in request_text(talk)
         assert f"Context from {code}" not in request_text(talk)
 

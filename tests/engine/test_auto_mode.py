@@ -10,6 +10,7 @@ from odin.core.errors import UsageError
 from odin.core.event import PermissionModeChanged, Warned
 from odin.core.op import AnswerPermission, SetPermissionMode
 from odin.testing import call, say
+from tests.sandbox.sandboxes import skip_without_sandbox
 
 from .conftest import Start
 from .test_rewind import rewind
@@ -27,11 +28,8 @@ def write(path: Path, id: str = "w") -> Any:
 
 
 async def start_auto(start: Start, script: list[Any], **more: Any) -> Any:
-    talk = await start(script, permission_mode="auto", **ASKING, **more)
-    warnings = (await talk.client.get_info()).warnings
-    if any("needs a sandbox" in warning for warning in warnings):
-        pytest.skip("no sandbox works here")
-    return talk
+    skip_without_sandbox("auto")
+    return await start(script, permission_mode="auto", **ASKING, **more)
 
 
 async def test_commands_and_edits_run_unasked_within_the_project(start: Start, workspace: Path) -> None:

@@ -29,8 +29,10 @@ from odin.core.op import (
     Rewind,
     RunUserShell,
 )
+from odin.engine.client import LocalClient
 from odin.sandbox.ports import HOST
 from odin.testing import call, say
+from tests.waiting import LIMIT_S, TimeLimit, until
 
 from .conftest import WITHOUT_VIEWS, Start, Talk
 from .test_job_notifications import request_text, spawn
@@ -49,7 +51,7 @@ def find_free_port() -> int:
 
 
 def fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(url, timeout=LIMIT_S) as response:
         return response.read().decode()
 
 
@@ -59,13 +61,20 @@ async def wait_for_port(talk: Talk) -> SpawnListening:
     return (await talk.recorded_events(SpawnListening))[-1]
 
 
+async def wait_until_settled(talk: Talk) -> None:
+    """Wait until what ended commands wrote is decided and reported. No event tells it."""
+    assert isinstance(talk.client, LocalClient)
+    notifier = talk.client.session.deps.job_notifier
+    await until(lambda: not notifier._settling)
+
+
 async def test_processes_are_listed_read_and_stopped_by_the_user(start: Start) -> None:
     talk = await start([spawn("echo ready; sleep 1000", description="server"), say("Running."), say("I see.")])
     await talk.say("go")
     (record,) = await talk.client.list_processes()
     assert (record.id, record.command, record.status) == ("spawn-1", "echo ready; sleep 1000", "running")
     assert (record.description, record.urls) == ("server", {})
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while not (read := await talk.client.read_process("spawn-1")).text:
             await asyncio.sleep(0.01)
     assert (read.text, read.end) == ("ready\n", 6)
@@ -74,9 +83,9 @@ async def test_processes_are_listed_read_and_stopped_by_the_user(start: Start) -
     assert not await talk.client.submit(ControlProcess("stop", "spawn-1"))
     assert [event.status for event in await talk.recorded_events(SpawnFinished)] == ["stopped"]
     assert [item.status for item in await talk.client.list_processes()] == ["stopped"]
-    await talk.until_quiet()
-    assert len(talk.all(TurnStarted)) == 1, "stopping a process starts no turn"
+    await talk.until_work_ended()
     await talk.say("and now?")
+    assert len(talk.all(TurnStarted)) == 2, "stopping a process starts no turn"
     assert "The user stopped the background process spawn-1 (server)." in request_text(talk, 2)
     with pytest.raises(UsageError, match="no background process 'spawn-7'"):
         await talk.client.submit(ControlProcess("stop", "spawn-7"))
@@ -96,7 +105,7 @@ async def test_a_port_is_opened_after_the_user_agreed(start: Start, workspace: P
     (asked,) = await talk.recorded_events(QuestionsAsked)
     assert f"dev server) listens on port {port} in its sandbox" in asked.questions[0].text
     await talk.client.submit(AnswerQuestions(asked.ask_id, (("Open it",),)))
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while not (opened := await wait_for_port(talk)).url:
             await asyncio.sleep(0.01)
     assert (opened.id, opened.port, opened.url) == ("spawn-1", port, f"http://{HOST}:{port}")
@@ -109,7 +118,7 @@ async def test_a_port_is_opened_after_the_user_agreed(start: Start, workspace: P
     with pytest.raises(OSError):
         await asyncio.to_thread(fetch, url)
     await talk.say("again")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while (await wait_for_port(talk)).id == "spawn-1" or not (await wait_for_port(talk)).url:
             await asyncio.sleep(0.01)
     assert await asyncio.to_thread(fetch, url) == "hello from the sandbox"
@@ -176,11 +185,13 @@ async def test_an_undo_stops_the_processes_of_its_prompt_and_no_report_ends_the_
     await talk.until_live(Rewound)
     assert talk.all(Rewound)[0].stopped == ("spawn-3 (late)",)
     gate.touch()
-    await talk.until_live(SpawnFinished)
-    await talk.until_quiet()
-    assert len(talk.all(TurnStarted)) == 2, "the report waits for the next prompt"
+    while not {"spawn-1", "spawn-2"} <= {event.id for event in talk.all(SpawnFinished)}:
+        await talk.until_live(SpawnFinished)
+    await wait_until_settled(talk)
+    await talk.until_work_ended()
     assert await talk.client.submit(Redo())
     await talk.say("and?")
+    assert len(talk.all(TurnStarted)) == 3, "the report waits for the next prompt"
     assert "An undo stopped these; they do not run any more: spawn-3 (late)." in request_text(talk, 4)
     assert "spawn-1 (early) finished with exit code 3" in request_text(talk, 4)
     assert talk.server.rejected == []
@@ -255,9 +266,10 @@ async def test_a_stopped_command_in_a_view_is_asked_about(start: Start, workspac
     await talk.client.submit(AnswerPermission(asked.ask_id, True))
     await talk.until_live(FilesChanged)
     assert (workspace / "made.txt").read_text() == "half\n"
-    await talk.until_quiet()
-    assert len(talk.all(TurnStarted)) == 1
+    await wait_until_settled(talk)
+    await talk.until_work_ended()
     await talk.say("and?")
+    assert len(talk.all(TurnStarted)) == 2
     assert "The user stopped the background process spawn-1" in request_text(talk, 2)
     assert "[The user kept: created made.txt.]" in request_text(talk, 2)
 
@@ -272,13 +284,28 @@ async def test_an_undo_discards_what_a_moved_command_wrote(
         gate.touch()
         await talk.until_live(PermissionAsked)
     await talk.client.submit(Rewind("p1"))
-    await talk.until_quiet()
+    await talk.until_live(Rewound)
     assert [name.partition(" ")[0] for name in talk.all(Rewound)[0].stopped] == ["spawn-1"]
-    assert len(talk.all(PermissionAsked)) == ended
     assert not (await talk.client.snapshot()).interactions
     assert not (workspace / "made.txt").exists()
     await talk.say("something else")
+    assert len(talk.all(PermissionAsked)) == ended
     assert "spawn-1" not in request_text(talk, 2)
+
+
+async def test_an_undo_asks_nothing_while_it_stops_the_commands_of_its_prompt(start: Start, workspace: Path) -> None:
+    slow = spawn("trap 'sleep 1; exit' TERM; echo begun; while :; do sleep 0.05; done")
+    moved = run("echo half >made.txt; echo begun; sleep 1000")
+    talk = await start([slow, moved, say("Moved.")], config={"allowed_tools": ["Spawn"]}, **ASKING)
+    await move(talk, await talk.submit("go"))
+    async with TimeLimit():
+        while not (await talk.client.read_process("spawn-1")).text:
+            await asyncio.sleep(0.01)
+    await talk.client.submit(Rewind("p1"))
+    await talk.until_live(Rewound)
+    assert [event.id for event in talk.all(SpawnFinished)] == ["spawn-2", "spawn-1"]
+    assert not talk.all(PermissionAsked)
+    assert not (workspace / "made.txt").exists()
 
 
 async def test_a_moved_command_does_not_overwrite_what_changed_meanwhile(
@@ -336,10 +363,10 @@ async def test_a_command_of_the_user_is_moved_and_its_end_starts_no_turn(start: 
     assert talk.all(ContextAdded)[0].content == "begun\n(sent to the background as spawn-1, where it goes on)"
     gate.touch()
     await talk.until_live(SpawnFinished)
-    await talk.until_quiet()
+    await wait_until_settled(talk)
     assert (await talk.client.read_process("spawn-1")).text == "begun\ndone\n"
-    assert not talk.all(TurnStarted)
     await talk.say("what happened?")
+    assert len(talk.all(TurnStarted)) == 1
     assert "Background process spawn-1" in request_text(talk, 0)
 
 

@@ -16,6 +16,7 @@ from odin.core.op import Interrupt
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
 from tests.sandbox.processes import is_alive, wait_for_pids, wait_until_gone
+from tests.waiting import LIMIT_S
 
 from .conftest import WITHOUT_VIEWS, Start, Talk
 
@@ -97,7 +98,7 @@ def test_killed_odin_leaves_no_process(workspace: Path, home: Path, number: sign
         found = wait_for_pids(workspace / "pids", 7)
         process.send_signal(number)
         wait_until_gone(found)
-        process.wait(20)
+        process.wait(LIMIT_S)
 
 
 def start_odin(workspace: Path, server: ScriptedServer) -> "subprocess.Popen[bytes]":

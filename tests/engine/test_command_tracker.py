@@ -13,6 +13,7 @@ from odin.checkpoints.project_listing import ListingLimits, ProjectLister, hash_
 from odin.checkpoints.store import CheckpointStore
 from odin.core.event import FilesChanged
 from odin.core.event_values import FileChange
+from tests.waiting import LIMIT_S
 
 
 class TrackerHarness:
@@ -195,7 +196,7 @@ async def test_command_that_ends_during_a_listing_keeps_its_changes(harness: Tra
     def save(listing: object) -> None:
         harness.put("late")
         listed.set()
-        gate.wait(30)
+        gate.wait(LIMIT_S)
 
     other = RunningCommand("call-b", "b", (str(harness.root / "own"),))
     starting = asyncio.ensure_future(harness.tracker.start(other, harness.messages.append, save))
@@ -223,7 +224,7 @@ async def test_background_process_that_ends_during_a_listing_keeps_its_changes(h
     def save(listing: object) -> None:
         harness.put("late")
         listed.set()
-        gate.wait(30)
+        gate.wait(LIMIT_S)
 
     starting = asyncio.ensure_future(
         harness.tracker.start(RunningCommand("call-b", "b", ()), harness.messages.append, save)

@@ -19,6 +19,7 @@ from odin.core.op import CancelCompaction, Compact
 from odin.testing import ScriptedServer, call, fault, say
 from odin.testing.script import SeenRequest, Turn
 from odin.ui.slash_commands.reports import format_context
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 
@@ -507,7 +508,7 @@ async def test_a_summary_that_would_not_be_shorter_is_not_used(start: Start) -> 
         await talk.say("Two.")
         live = talk.client.stream_events()
         assert await talk.client.submit(Compact())
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for envelope in live:
                 event = envelope.event
                 if isinstance(event, Compacted):

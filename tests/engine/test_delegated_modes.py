@@ -13,6 +13,7 @@ from odin.core.event_values import Mode, get_strictest_mode
 from odin.core.op import Interrupt, Prompt, SetLoop
 from odin.core.team import MailSent, TaskChanged
 from odin.testing import SeenRequest, Turn, call, say
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 from .test_team import complete, delegate, settle
@@ -54,7 +55,7 @@ async def give_out(start: Start, script: OwnerScript, **options: Any) -> Talk:
 
 
 async def until_state(talk: Talk, state: str) -> None:
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while (await talk.client.snapshot()).tasks[0].state != state:
             await asyncio.sleep(0.01)
 

@@ -18,6 +18,7 @@ from odin.config.paths import make_environment
 from odin.core.timing import Timing
 from odin.testing import say
 from tests.engine.conftest import Start
+from tests.waiting import TimeLimit
 
 HEAD = "Git status at the start of this session:"
 
@@ -179,7 +180,7 @@ async def test_session_closes_while_git_still_runs(start: Start, repo: Path, mon
     monkeypatch.setattr(workspace, "describe_repository", describe)
     talk = await start([say("Yes.")], timing=Timing(git_grace_s=0.01))
     await talk.say("Hello")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         await talk.client.close()
 
 
@@ -192,7 +193,7 @@ async def own_git(workspace: Path, home: Path) -> AsyncIterator[Git]:
 async def test_git_is_stopped_at_the_time_limit(own_git: Git, repo: Path, monkeypatch: pytest.MonkeyPatch):
     os.mkfifo(repo / "nobody-writes")
     monkeypatch.setattr(workspace, "_STATUS_ARGS", ("hash-object", "nobody-writes"))
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         assert await describe_repository(str(repo), own_git, limit_s=0.1) == ""
 
 

@@ -18,6 +18,7 @@ from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Question
 from odin.core.op import Op
 from odin.engine.event_bus import EventBus
+from tests.waiting import within_limit
 
 
 def envelope(event: AnyEvent, seq: int = 0) -> Envelope:
@@ -41,7 +42,7 @@ async def test_a_waiting_reader_is_woken() -> None:
     reader = asyncio.create_task(anext(subscription))
     await asyncio.sleep(0)
     bus.publish(envelope(TextStreamed("x")))
-    assert (await asyncio.wait_for(reader, 5)).event == TextStreamed("x")
+    assert (await within_limit(reader)).event == TextStreamed("x")
 
 
 async def test_slow_reader_drops_and_counts_the_overflow() -> None:

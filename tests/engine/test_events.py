@@ -1,6 +1,5 @@
 """Events of a running turn, their names on the bus, and the error kinds they carry (EVENT3-12, ERR4-6)."""
 
-import asyncio
 import itertools
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from odin.core.op import AnswerPermission, Op
 from odin.core.team import MailSent, TaskChanged
 from odin.engine.event_bus import BUS_NAMES, EVENT_NAMES, get_bus_name, list_sources
 from odin.testing import call, fault, reply, say
+from tests.waiting import TimeLimit
 
 from .conftest import Start
 from .test_recovery import APIS, make_options
@@ -231,7 +231,7 @@ class TestNames:
         everything = talk.client.stream_named_events()
         await talk.say("go")
         await talk.client.close()
-        async with asyncio.timeout(10):
+        async with TimeLimit():
             heard = [(name, type(envelope.event).__name__) async for name, envelope in some]
             names = [name async for name, _ in everything]
         assert heard == [("tool_result", "ToolEnded"), ("agent_idle", "ActivityChanged")]

@@ -18,8 +18,12 @@ COMMANDS = [
     case["command"]
     for case in json.loads((Path(__file__).parents[1] / "safety" / "tables" / "typical.json").read_text())
 ]
-_TOOLS = {"RUSTUP_HOME": str(Path.home() / ".rustup"), "CARGO_HOME": str(Path.home() / ".cargo")}
-"""Installed in the home of the developer, which the tests do not use."""
+_TOOLS = {
+    # Installed in the home of the developer, which the tests do not use.
+    "RUSTUP_HOME": str(Path.home() / ".rustup"),
+    "CARGO_HOME": str(Path.home() / ".cargo"),
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the developer's plugins take longer than the tests
+}
 
 _PROJECT = r"""
 set -e

@@ -18,6 +18,7 @@ from odin.engine.interactions import Interactions
 from odin.engine.recorder import Recorder
 from odin.session.state import SessionState
 from odin.testing import call, reply, say
+from tests.waiting import TimeLimit, until
 
 from .conftest import Start, Talk
 from .test_permission_requests import ASKING, write
@@ -26,7 +27,7 @@ TASKS = [call("AgentTool", {"description": f"task {n}", "prompt": "Write."}, id=
 
 
 async def wait_for_pending(client: Client, count: int) -> tuple[Interaction, ...]:
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         while len(pending := (await client.snapshot()).interactions) != count:
             await asyncio.sleep(0.01)
     return pending
@@ -48,9 +49,7 @@ async def test_two_agents_wait_for_their_own_answers(start: Start, workspace: Pa
     assert await talk.client.submit(Answer(first.id, "allow_once"))
     assert not await talk.client.submit(Answer(first.id, "deny")), "the first answer wins"
     assert await wait_for_pending(talk.client, 1) == (second,)
-    async with asyncio.timeout(30):
-        while not any(workspace.iterdir()):  # the other agent works on
-            await asyncio.sleep(0.01)
+    await until(lambda: any(workspace.iterdir()))
     assert await talk.client.submit(Answer(second.id, "deny", "Not this one."))
     ended = [event async for event in _read_until(talk, prompt)]
     statuses = {event.call_id: event.status for event in ended if event.call_id in "ab"}

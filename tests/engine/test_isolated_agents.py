@@ -23,6 +23,7 @@ from odin.core.write_scope import WriteScope
 from odin.engine.call import CallScope
 from odin.engine.limits import RepetitionGuard
 from odin.testing import say
+from tests.waiting import until
 
 from .conftest import Start, Talk, get_parts
 from .test_agent_worktree import git
@@ -168,9 +169,7 @@ async def test_background_process_ends_with_its_worktree(team: Team) -> None:
         await asyncio.sleep(0.01)
     (spawned,) = team.parts.work.background.list_all()
     await team.workspaces.end(place)
-    async with asyncio.timeout(20):
-        while spawned.status == "running":
-            await asyncio.sleep(0.01)
+    await until(lambda: spawned.status != "running")
 
 
 async def test_agent_place_can_be_reopened(team: Team, workspace: Path) -> None:

@@ -15,6 +15,7 @@ from odin.engine.client import LocalClient
 from odin.sandbox.output import LineMatcher
 from odin.testing import call, reply, say
 from tests.sandbox.processes import is_alive, wait_for_pids, wait_until_gone
+from tests.waiting import TimeLimit
 
 from .conftest import WITHOUT_VIEWS, Start, Talk
 
@@ -184,7 +185,7 @@ async def test_number_of_self_started_turns_is_limited(
 
 async def wait_for_ends(talk: Talk, count: int) -> None:
     """Wait until this number of background processes has ended."""
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in talk.client.stream_events(after=-1):
             count -= isinstance(envelope.event, SpawnFinished)
             if count == 0:

@@ -19,6 +19,7 @@ from odin.lsp import servers as servers_module
 from odin.testing import call, say
 from odin.ui.slash_commands.extensions import format_language_servers, switch_language_servers
 from tests.lsp.conftest import FAKE_SERVER, LONG_WAITS
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 
@@ -148,7 +149,7 @@ async def test_a_resumed_session_counts_the_errors_of_files_it_has_changed(start
     again = await start(None, server=talk.server, resume=session, config=fake_config("pull"), trust=True)
     assert (await again.client.get_info()).language_servers[0].status == "idle"
     await again.say("go on")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while (await again.client.get_info()).language_servers[0].errors != 2:
             await asyncio.sleep(0.01)
 
@@ -168,7 +169,7 @@ async def test_server_sees_that_an_edit_was_rewound(start: Start, workspace: Pat
     assert (await talk.client.get_info()).language_servers[0].errors == 1
     await talk.client.submit(Rewind((await talk.client.snapshot()).messages[-1].id))
     await talk.say("again")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while (await talk.client.get_info()).language_servers[0].errors:
             await asyncio.sleep(0.01)
 

@@ -21,6 +21,7 @@ from odin.engine.loop_mode import DEFAULT_GOAL, LoopMode
 from odin.engine.recorder import Recorder
 from odin.session.state import LOOP_ENDED_BY_RESUME, SessionState
 from odin.testing import ScriptedServer, call, fault, say
+from tests.waiting import TimeLimit, until
 
 from .conftest import Start, Talk
 from .test_prompt_cache import assert_requests_extend
@@ -32,19 +33,12 @@ FINAL = ("completed", "blocked", "budget_exhausted", "idle")
 
 async def wait_for_loop_end(talk: Talk) -> LoopChanged:
     """Read events until the loop ends; return its last event."""
-    async with asyncio.timeout(60):
+    async with TimeLimit():
         async for envelope in talk.remaining():
             talk.heard.append(envelope)
             if isinstance(envelope.event, LoopChanged) and envelope.event.state in FINAL:
                 return envelope.event
     raise AssertionError("the events ended before the loop did")
-
-
-async def wait_for_requests(server: ScriptedServer, count: int = 1) -> None:
-    """Wait until the model has received `count` requests."""
-    async with asyncio.timeout(30):
-        while len(server.requests) < count:
-            await asyncio.sleep(0.01)
 
 
 def run_echo(workspace: Path, name: str) -> Any:
@@ -133,7 +127,7 @@ async def test_session_is_busy_between_two_iterations(start: Start) -> None:
     await talk.client.submit(SetLoop(True))
     busy: list[bool] = []
     activities: list[str] = []
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in talk.remaining():
             if isinstance(envelope.event, TurnEnded):
                 busy.append((await talk.client.snapshot()).executing)
@@ -240,7 +234,7 @@ async def test_switching_the_loop_off_lets_the_running_turn_end(start: Start) ->
 async def test_an_interrupt_ends_the_iteration_and_the_loop(start: Start) -> None:
     talk = await start([say("An answer.").stall(), say("later")])
     await talk.client.submit(SetLoop(True))
-    await wait_for_requests(talk.server)
+    await until(lambda: talk.server.requests)
     assert await talk.client.submit(Interrupt())
     await talk.until_live(TurnEnded)
     assert talk.all(TurnEnded)[0].reason == "interrupted"
@@ -270,7 +264,7 @@ async def test_interrupt_or_off_at_the_end_of_a_turn_prevents_the_next_iteration
 
 
 async def _submit_at_turn_end(talk: Talk, op: Interrupt | SetLoop) -> bool:
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in talk.client.stream_events():
             if isinstance(envelope.event, TurnEnded):
                 return await talk.client.submit(op)
@@ -337,7 +331,7 @@ async def test_resumed_session_does_not_continue_the_loop(start: Start) -> None:
     server = ScriptedServer([say("hm").hold(gate), say("by hand")]).start()
     talk = await start(None, server=server)
     await talk.client.submit(SetLoop(True, "the goal"))
-    await wait_for_requests(server)
+    await until(lambda: server.requests)
     session = (await talk.client.get_info()).session
     await talk.client.close()
     gate.set()

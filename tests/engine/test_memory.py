@@ -1,6 +1,5 @@
 """Memory: what is stored, what later sessions receive, and two sessions that write at once."""
 
-import asyncio
 import os
 import threading
 import time
@@ -20,6 +19,7 @@ from odin.core.policy import RedactedText, redact_nothing
 from odin.testing import call, say
 from odin.ui.slash_commands.extensions import change_memory, find_memory_line, format_memory, parse_memory_change
 from tests.table import each
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 
@@ -345,5 +345,5 @@ async def test_a_change_leaves_no_subscription_behind(start: Start, monkeypatch:
     assert (await change_memory(talk.client, ChangeMemory("use tabs"))).startswith("Added to ")
     with pytest.raises(UsageError):
         await change_memory(talk.client, ChangeMemory("nothing like it", remove=True))
-    async with asyncio.timeout(5):
+    async with TimeLimit():
         assert [[envelope async for envelope in stream] for stream in streams] == [[], []]

@@ -11,6 +11,7 @@ from odin.engine.message_router import MessageRouter
 from odin.engine.recorder import Recorder
 from odin.session.state import SessionState
 from odin.testing import call, reply, say
+from tests.waiting import TimeLimit
 
 from .conftest import Start
 from .test_agent_types import write_type
@@ -60,7 +61,7 @@ async def test_urgent_mail_comes_first_and_only_the_newest_progress_is_sent(star
     )
     talk = await start(script)
     await talk.say("go")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while len(await talk.recorded_events(MailSent)) < 2:
             await asyncio.sleep(0.01)
     shot = await talk.client.snapshot()

@@ -28,6 +28,7 @@ from odin.ui.slash_commands.reports import gather_status
 from tests.conftest import RunHere
 from tests.pictures import png
 from tests.table import each
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 
@@ -252,7 +253,7 @@ async def test_the_other_models_of_a_pool_are_connected_in_the_background(worksp
         environ = {**os.environ, "ODIN_LOCAL_PORTS": ""}
         models = ModelSelector(ModelConnector(load(str(workspace), environ), environ))
         assert (await models.choose("p"), models.notice) == ("offline/planner", "")
-        async with asyncio.timeout(10):
+        async with TimeLimit():
             await connected.wait()
         await models.connector.close()
 
@@ -448,7 +449,7 @@ async def test_usage_of_a_cut_off_small_job_is_estimated(start: Start) -> None:
 
     talk = await start(play, config={"small_model": "anthropic/small"})
     await talk.say("go")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         async for envelope in talk.client.stream_events(after=-1):
             if isinstance(event := envelope.event, UsageRecorded) and event.purpose == "title":
                 assert event.estimated

@@ -14,6 +14,8 @@ from odin.core.op import AddRule, Answer, AnswerPermission, AnswerQuestions, Int
 from odin.core.timing import Timing
 from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say
+from tests.sandbox.sandboxes import explain_missing
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 from .test_questions import list_durable_events, wait_for_event
@@ -46,7 +48,7 @@ async def test_turn_duration_excludes_the_time_the_user_takes_to_answer(start: S
     question = await wait_for_event(talk)
     now += 600
     await talk.client.submit(AnswerQuestions(question.ask_id, (("this",),)))
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in talk.client.stream_events(after=-1):
             if isinstance(envelope.event, TurnEnded):
                 assert (envelope.event.id, envelope.event.duration_ms) == (prompt, 6000)
@@ -338,7 +340,7 @@ class TestShutdown:
         await talk.submit("go")
         await wait_for_event(talk, PermissionAsked)
         session = (await talk.client.get_info()).session
-        async with asyncio.timeout(20):
+        async with TimeLimit():
             await talk.client.close()
         events = await remaining_events(talk)
         (answered,) = list_events(events, PermissionAnswered)
@@ -361,7 +363,7 @@ class TestShutdown:
         talk = await start([reply(calls=tasks), write(workspace / "a"), write(workspace / "b")], **ASKING)
         await talk.submit("go")
         await wait_for_event(talk, PermissionAsked)
-        async with asyncio.timeout(20):
+        async with TimeLimit():
             await talk.client.close()
         events = await remaining_events(talk)
         assert len(list_events(events, PermissionAsked)) == len(list_events(events, PermissionAnswered))
@@ -459,15 +461,13 @@ class TestSeveralPaths:
 
 class TestRetry:
     async def test_command_without_network_may_run_again_with_it(self, start: Start, workspace: Path) -> None:
-        if shutil.which("curl") is None:
-            pytest.skip("curl is not installed")
+        if missing := "curl is not installed" if shutil.which("curl") is None else explain_missing("auto"):
+            pytest.skip(missing)
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as web:
             command = f"curl -sS http://127.0.0.1:{web.sockets[0].getsockname()[1]}/"
             talk = await start([call("ExecuteCommand", {"command": command}, id="c"), say("ok")], can_ask=True)
             talk.answers = [AnswerPermission("", True)]
             await talk.say("go")
-        if not talk.all(PermissionAsked):
-            pytest.skip("commands have the network of the machine here")
         assert [(event.granted_network, event.unsandboxed) for event in talk.all(PermissionAsked)] == [(True, False)], (
             "with --yes only more access needs approval"
         )

@@ -27,6 +27,7 @@ from odin.engine.recorder import Recorder
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer, call, reply, say
 from tests.policy.policies import make_policy
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 from .test_turn import list_tool_results
@@ -109,7 +110,7 @@ class TestOrder:
         together = asyncio.Barrier(3)
 
         async def meet(n: int, ctx: ToolContext) -> ToolOutput:
-            async with asyncio.timeout(2):
+            async with TimeLimit():
                 await together.wait()
             return ToolOutput(f"met {n}")
 
@@ -134,7 +135,7 @@ class TestOrder:
         together = asyncio.Barrier(3)
 
         async def meet(n: int, ctx: ToolContext) -> ToolOutput:
-            async with asyncio.timeout(2):
+            async with TimeLimit():
                 await together.wait()
             return ToolOutput(f"met {n}")
 
@@ -163,7 +164,7 @@ class TestOrder:
         together = asyncio.Barrier(2)
 
         async def meet(n: int, ctx: ToolContext) -> ToolOutput:
-            async with asyncio.timeout(5):
+            async with TimeLimit():
                 await together.wait()
             return ToolOutput("met")
 

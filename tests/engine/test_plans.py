@@ -1,6 +1,5 @@
 """Plans: the model presents a plan and the user decides, through the whole engine."""
 
-import asyncio
 import os
 import re
 from pathlib import Path
@@ -13,7 +12,7 @@ from odin.app.compose import NO_PLAN_HINT
 from odin.config import Options
 from odin.core.call_events import PlanAnswered, PlanAsked, ToolEnded
 from odin.core.errors import UsageError
-from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, RoleChanged, Warned
+from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, RoleChanged, Warned, WorkEnded
 from odin.core.op import AnswerPlan, AnswerQuestions, Interrupt, SetMode
 from odin.host.workspace_sessions import open_workspace_sessions
 from odin.session.log import read_log
@@ -21,6 +20,7 @@ from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, call, reply, say
 from tests.engine.conftest import Start, Talk
 from tests.engine.test_questions import wait_for_event
+from tests.waiting import TimeLimit
 
 TEXT = "1. Rename `a.py`.\n2. Run the tests."
 
@@ -74,7 +74,7 @@ async def test_plan_mode_without_a_plan_is_explained_once(start: Start):
     await talk.say("What is a.py?", "plan_mode")
     await talk.until_live(Warned)
     await talk.say("And b.py?", "plan_mode")
-    await talk.until_quiet()
+    await talk.until_live(WorkEnded)
     assert [event.text for event in talk.all(Warned)] == [NO_PLAN_HINT]
 
 
@@ -148,7 +148,7 @@ async def test_closing_the_session_withdraws_the_plan_and_a_resume_continues(sta
     await talk.submit("Plan it.", "plan_mode")
     event = await wait_for_event(talk, PlanAsked)
     session = (await talk.client.get_info()).session
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         await talk.client.close()
     resumed = await start([], server=talk.server, can_ask=True, resume=session)
     assert not await resumed.client.submit(AnswerPlan(event.ask_id, "approve"))

@@ -1,6 +1,5 @@
 """Questions of the model to the user, through the whole engine."""
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -9,6 +8,7 @@ from odin.core.call_events import PermissionAsked, QuestionsAnswered, QuestionsA
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start, Talk
+from tests.waiting import TimeLimit
 
 DATABASE = {
     "header": "Database",
@@ -25,7 +25,7 @@ def ask(*questions: dict[str, Any], id: str = "q1"):
 
 async def wait_for_event(talk: Talk, kind: type[Any] = QuestionsAsked, number: int = 1) -> Any:
     """Wait for the n-th event of that kind and return it."""
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in talk.client.stream_events(after=-1):
             if isinstance(envelope.event, kind):
                 number -= 1
@@ -128,7 +128,7 @@ async def list_durable_events(talk: Talk) -> list[Any]:
     """Return all durable events so far."""
     last = (await talk.client.snapshot()).seq
     found: list[Any] = []
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in talk.client.stream_events(after=-1):
             found.append(envelope.event)
             if envelope.seq >= last:
@@ -154,7 +154,7 @@ async def test_closing_the_session_releases_a_waiting_question(start: Start):
     talk = await start([ask(DATABASE)], can_ask=True)
     await talk.submit("Set it up.")
     await wait_for_event(talk)
-    async with asyncio.timeout(10):
+    async with TimeLimit():
         await talk.client.close()
     events = [envelope.event async for envelope in talk.remaining()]
     assert [event.call_id for event in events if isinstance(event, ToolEnded)] == ["q1"]

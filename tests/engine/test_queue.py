@@ -15,6 +15,7 @@ from odin.core.event import (
     PromptChanged,
     PromptDropped,
     PromptInjected,
+    PromptPaused,
     PromptQueued,
     TitleSet,
     TurnEnded,
@@ -42,6 +43,7 @@ from odin.engine.client import LocalClient
 from odin.session.thread import CONTINUE_PROMPT
 from odin.testing import call, say
 from odin.ui.slash_commands.sessions import format_queue
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 
@@ -301,6 +303,23 @@ class TestInterrupts:
         assert await talk.client.submit(ChangePrompt("p3", delivery="queue"))
         assert (await talk.until_end("p3")).text == "fine"
         assert await get_queue(talk) == [("b", "queue")]
+
+    async def test_clients_are_told_which_prompts_are_paused(self, start: Start) -> None:
+        talk, prompt = await self.start_three(start)
+        assert await talk.client.submit(ChangePrompt("p2", text="bb"))
+        await talk.client.submit(Interrupt())
+        await talk.until_end(prompt)
+        assert talk.all(PromptPaused) == [PromptPaused("p2"), PromptPaused("p3")]
+        assert isinstance(talk.events[-1], TurnEnded), "they are told before the end of the turn"
+        assert await talk.client.submit(ChangePrompt("p3", text="cc"))
+        assert await talk.client.submit(ChangePrompt("p2", delivery="queue"))
+        assert (await talk.until_end("p2")).text == "fine"
+        assert talk.all(PromptPaused)[2:] == [PromptPaused("p2", paused=False)]
+        joined = talk.client.stream_events(after=-1)
+        async with TimeLimit("what is paused now, for a client that joins"):
+            while not isinstance((told := await anext(joined)).event, PromptPaused):
+                pass
+        assert told.event == PromptPaused("p3")
 
     async def test_interrupt_from_another_thread_works(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)

@@ -9,6 +9,7 @@ import pytest
 from odin.core.event import PromptDropped, PromptInjected, Warned
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.testing import call, say
+from tests.waiting import until
 
 from .conftest import Start
 from .hook_programs import claude_hook
@@ -56,9 +57,7 @@ async def test_prompt_changed_while_its_hook_runs_is_checked_again(start: Start,
     await asyncio.to_thread(talk.server.wait_for, 1)
     await talk.client.submit(Prompt("m", "wait-for-it", delivery="merge"))
     gate.set()
-    async with asyncio.timeout(30):
-        while not (workspace / "evaluating").exists():
-            await asyncio.sleep(0.01)
+    await until((workspace / "evaluating").exists)
     assert await talk.client.submit(ChangePrompt("m", "forbidden after all"))
     (workspace / "evaluated").touch()
     assert (await talk.until_end(prompt)).text == "done"

@@ -26,6 +26,7 @@ from odin.core.op import Interrupt, Prompt
 from odin.core.provider import Chunk, Request, RollbackChunk, TextChunk
 from odin.engine.stream import ReplyStream, RetryPolicy
 from odin.testing import call, fault, reply, retry_after, say
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 from .test_recovery import APIS, make_options
@@ -230,7 +231,7 @@ class TestVisibleRetries:
         talk = await start([fault(429, {"retry-after": wish}), say("and on")])
         await talk.client.submit(Prompt("first", "go"))
         await talk.until(RetryScheduled)
-        async with asyncio.timeout(4):
+        async with TimeLimit():
             await talk.client.submit(Interrupt())
             ended = await talk.until_end("first")
         assert ended.reason == "interrupted"

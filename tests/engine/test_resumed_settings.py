@@ -1,6 +1,5 @@
 """A resumed session keeps its model and its permission mode, unless the run sets them."""
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, fault, say
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 
@@ -164,7 +164,7 @@ class TestModel:
 async def _say(client: Any, text: str) -> str:
     events = client.stream_events()
     await client.submit(Prompt(os.urandom(4).hex(), text))
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in events:
             if type(envelope.event).__name__ == "TurnEnded":
                 break
@@ -189,6 +189,49 @@ class TestPermissionMode:
         later = await close_and_resume(start, again, **asking)
         assert (await later.client.get_info()).permission_mode == "acceptEdits"
         assert (await later.client.snapshot()).permission_mode == "acceptEdits"
+
+    @pytest.mark.parametrize(
+        ("modes", "mode"),
+        [
+            ("acceptEdits bypassPermissions", "acceptEdits"),
+            ("acceptEdits bypassPermissions bypassPermissions", "acceptEdits"),
+            ("bypassPermissions", "default"),
+            ("acceptEdits bypassPermissions dontAsk", "dontAsk"),
+            ("bypassPermissions auto bypassPermissions", "auto"),
+            ("acceptEdits", "acceptEdits"),
+        ],
+    )
+    async def test_the_mode_before_bypass_mode_is_restored(self, start: Start, modes: str, mode: str) -> None:
+        asking: dict[str, Any] = {"yes": False, "can_ask": True}
+        talk = await begin(start, **asking)
+        for one in modes.split():
+            await talk.client.submit(SetPermissionMode(one))
+        is_bypass = modes.endswith("bypassPermissions")
+        assert await talk.client.submit(SetPermissionMode("previous")) is is_bypass
+        assert not await talk.client.submit(SetPermissionMode("previous")), "nothing changes any more"
+        assert (await talk.client.get_info()).permission_mode == mode
+        assert (await talk.client.snapshot()).permission_mode == mode
+        again = await close_and_resume(start, talk, **asking)
+        assert (await again.client.get_info()).permission_mode == mode
+
+    @pytest.mark.parametrize(("flag", "mode"), [("acceptEdits", "acceptEdits"), ("bypassPermissions", "default")])
+    async def test_the_mode_of_a_flag_is_the_one_before(self, start: Start, flag: str, mode: str) -> None:
+        talk = await begin(start, yes=False, can_ask=True, permission_mode=flag)
+        await talk.client.submit(SetPermissionMode("bypassPermissions"))
+        await talk.client.submit(SetPermissionMode("previous"))
+        assert (await talk.client.get_info()).permission_mode == mode
+
+    async def test_what_was_chosen_before_bypass_mode_holds_in_later_runs(self, start: Start) -> None:
+        asking: dict[str, Any] = {"yes": False, "can_ask": True}
+        talk = await begin(start, **asking)
+        await talk.client.submit(SetPermissionMode("acceptEdits"))
+        await talk.client.submit(SetPermissionMode("bypassPermissions"))
+        await talk.say("a")
+        again = await close_and_resume(start, talk, **asking)
+        assert (await again.client.get_info()).permission_mode == "acceptEdits"
+        later = await close_and_resume(start, again, permission_mode="bypassPermissions", **asking)
+        await later.client.submit(SetPermissionMode("previous"))
+        assert (await later.client.get_info()).permission_mode == "acceptEdits"
 
     async def test_bypass_mode_is_not_restored(self, start: Start) -> None:
         asking: dict[str, Any] = {"yes": False, "can_ask": True}

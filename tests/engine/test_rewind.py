@@ -13,6 +13,7 @@ from odin.core.errors import SessionBusy, UsageError
 from odin.core.event import CheckpointSaved, FilesChanged, Redone, Rewound, Warned
 from odin.core.op import AddContext, AnswerPermission, Interrupt, Prompt, Redo, Rewind
 from odin.testing import call, reply, say
+from tests.waiting import TimeLimit, until
 
 from .conftest import WITHOUT_VIEWS, Start, Talk
 from .tree import git, make_repository, read_git_state, read_tree
@@ -481,9 +482,7 @@ async def test_rewind_restores_changes_of_an_interrupted_command(start: Start, w
     (workspace / "a").write_text("old\n")
     talk = await start([run("echo new > a; touch started; sleep 30"), say("never")], config=WITHOUT_VIEWS)
     prompt = await talk.submit("work")
-    async with asyncio.timeout(20):
-        while not (workspace / "started").exists():
-            await asyncio.sleep(0.01)
+    await until((workspace / "started").exists)
     await talk.client.submit(Interrupt())
     assert (await talk.until_end(prompt)).reason == "interrupted"
     await rewind(talk)
@@ -610,7 +609,7 @@ async def test_changes_of_a_background_process_are_recorded_when_it_ends(start: 
     await talk.say("go")
     (workspace / "go").touch()
     await talk.until_end("spawn-1-ended")
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         while await background_changes(talk) != {"go", "theirs"}:
             await asyncio.sleep(0.01)
     (workspace / "mine").touch()
@@ -623,9 +622,7 @@ async def test_changes_of_a_background_process_are_known_after_a_resume(start: S
     talk = await start([call("Spawn", {"command": command}), say("started")])
     await talk.say("go")
     (workspace / "go").touch()
-    async with asyncio.timeout(30):
-        while not (workspace / "done").exists():
-            await asyncio.sleep(0.01)
+    await until((workspace / "done").exists)
     await talk.client.close()
     again = await start(None, server=talk.server, resume=(await talk.client.get_info()).session)
     assert await background_changes(again) == {"go", "theirs", "done"}

@@ -15,6 +15,7 @@ from odin.core.event import FilesChanged, RootAdded, RootRemoved, SessionOpened
 from odin.core.op import AddRoot, Answer, Redo, RemoveRoot, Rewind
 from odin.testing import call, reply, say
 from tests.lsp.conftest import LONG_WAITS
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 from .test_language_servers import fake_config
@@ -235,7 +236,7 @@ async def test_language_servers_know_the_trusted_folders(start: Start, folders: 
 async def test_files_are_found_and_mentioned_by_absolute_paths(start: Start, folders: Folders) -> None:
     (folders.lib / "special.txt").write_text("special content\n")
     talk = await start([say("ok")], **ASKING, **folders.options)
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while not (found := await talk.client.find_files("special", 5)):
             await asyncio.sleep(0.02)
     assert found == (f"{folders.lib}/special.txt",)
@@ -251,7 +252,7 @@ async def test_an_added_folder_asks_for_trust(start: Start, folders: Folders) ->
     question = await wait_for_event(talk)
     assert "AGENTS.md" in question.questions[0].text
     await talk.client.submit(Answer(question.ask_id, "answer", answers=(("Trust",),)))
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while not (await talk.client.get_info()).roots[0].trusted:
             await asyncio.sleep(0.01)
     await talk.say("go")

@@ -8,10 +8,8 @@ import pytest
 from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.event import Warned
 from odin.core.op import AnswerPermission
-from odin.sandbox.layout import SandboxSession
-from odin.sandbox.probe import SandboxOptions
-from odin.sandbox.sandbox import Sandbox
 from odin.testing import call, say
+from tests.sandbox.sandboxes import skip_without_sandbox
 
 from .conftest import Start, Talk
 
@@ -19,16 +17,8 @@ YES, NO = AnswerPermission("", True), AnswerPermission("", False, "stay inside")
 
 
 @pytest.fixture(autouse=True)
-def require_bubblewrap(tmp_path: Path, workspace: Path) -> None:
-    import os
-
-    sandbox = Sandbox(
-        SandboxSession(root=str(workspace), home=str(tmp_path), env=os.environ), SandboxOptions("bubblewrap")
-    )
-    sandbox.probe()
-    sandbox.kill()
-    if sandbox.kind != "bubblewrap":
-        pytest.skip(f"bubblewrap does not work here: {sandbox.list_failures()}")
+def require_bubblewrap() -> None:
+    skip_without_sandbox("bubblewrap")
 
 
 def run(command: str) -> object:

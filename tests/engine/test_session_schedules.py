@@ -1,7 +1,6 @@
 """`/loop every` and `/at`: prompts of an open session at a time, which somebody can always end."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -18,6 +17,7 @@ from odin.ui.exit import suggest_next_step
 from odin.ui.slash_commands.actions import ACTIONS, CommandContext
 from tests.engine.conftest import Start, Talk
 from tests.gateway.test_schedules import Clock
+from tests.waiting import TimeLimit, until
 
 HOUR = 3600.0
 
@@ -31,15 +31,9 @@ def get_schedules(talk: Talk) -> tuple[SessionSchedule, ...]:
     return talk.client.session.take_snapshot().schedules
 
 
-async def wait_until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(8):
-        while not is_so():
-            await asyncio.sleep(0.01)
-
-
 async def wait_for_turns(talk: Talk, count: int) -> list[str]:
     """Return the prompts when there are so many, and all are answered."""
-    async with asyncio.timeout(8):
+    async with TimeLimit():
         while True:
             shot = await talk.client.snapshot()
             if len(shot.messages) >= count and not shot.executing:
@@ -57,7 +51,7 @@ async def test_again_and_again_and_once(start: Start) -> None:
     assert await wait_for_turns(talk, 1) == ["check"]
     clock.now += 2 * HOUR  # the computer slept: what was missed meanwhile comes once
     assert sorted(await wait_for_turns(talk, 3)) == ["check", "check", "go home"]
-    await wait_until(lambda: not get_schedules(talk))
+    await until(lambda: not get_schedules(talk))
     started = await talk.recorded_events(TurnStarted)
     assert {(turn.source, turn.mode) for turn in started} == {("schedule", "ask_mode")}
     ended = [event.reason for event in await talk.recorded_events(ScheduleChanged) if not event.is_on]
@@ -109,7 +103,7 @@ async def test_the_clock_is_set_back(start: Start) -> None:
     talk = await start([say("one")], **use(clock))
     await talk.client.submit(AddSchedule("check", every="10m"))
     clock.now -= 24 * HOUR
-    await wait_until(lambda: get_schedules(talk)[0].due < clock.now + 700)
+    await until(lambda: get_schedules(talk)[0].due < clock.now + 700)
     clock.now += 600
     assert await wait_for_turns(talk, 1) == ["check"]
 

@@ -15,12 +15,13 @@ import pytest
 from odin.config import Options
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionLocked, SessionNotFound, UsageError
 from odin.core.event import Envelope, SessionSwitched, TurnEnded
-from odin.core.op import Prompt, SetPermissionMode
+from odin.core.op import Prompt, SetPermissionMode, SetTitle
 from odin.host.workspace_sessions import WorkspaceSessions, open_workspace_sessions
 from odin.session.log import read_log
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, call, fault, reply, say
-from tests.sandbox.processes import is_running, wait_until
+from tests.sandbox.processes import is_running
+from tests.waiting import LIMIT_S, TimeLimit, until, wait_until
 
 from .conftest import FAST, WITHOUT_VIEWS
 from .hook_programs import HookKit, claude_hook, new_kit
@@ -61,7 +62,7 @@ async def ask(host: WorkspaceSessions, text: str) -> TurnEnded:
     name = os.urandom(4).hex()
     events = host.client.stream_events()
     await host.client.submit(Prompt(name, text))
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in events:
             if isinstance(envelope.event, TurnEnded) and envelope.event.id == name:
                 return envelope.event
@@ -77,7 +78,7 @@ def open_store(home: Path, workspace: Path) -> SessionStore:
 
 
 async def wait_for_switch(events: AsyncIterator[Envelope]) -> SessionSwitched:
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in events:
             if isinstance(envelope.event, SessionSwitched):
                 return envelope.event
@@ -177,9 +178,7 @@ async def test_busy_session_cannot_be_left(open_: Open, workspace: Path) -> None
     wait = call("ExecuteCommand", {"command": "touch begun; until [ -e go ]; do sleep 0.02; done"})
     host, _ = await open_([wait, say("done")], config=WITHOUT_VIEWS)
     running_turn = asyncio.create_task(ask(host, "wait"))
-    async with asyncio.timeout(30):
-        while not (workspace / "begun").exists():
-            await asyncio.sleep(0.01)
+    await until((workspace / "begun").exists)
     for act in (host.open_new(), host.resume("x"), host.fork()):
         with pytest.raises(SessionBusy):
             await act
@@ -195,6 +194,7 @@ async def test_fork_at_every_prompt_can_be_continued(open_: Open, home: Path, wo
     both = reply("Reading.", [read, call("LS", {"path": str(workspace)})])
     script = [read, say("one"), both, say("two"), fault(400), say("three"), *[say("after")] * 20]
     host, server = await open_(script, api=api)
+    await host.client.submit(SetTitle("Letters"))  # else Odin records one at some time after the first turn
     for text in ("xaleph", "xbeth", "xfails", "xlast"):
         await ask(host, text)
     original = await get_session(host)
@@ -308,10 +308,10 @@ async def test_session_of_a_killed_process_can_be_opened_at_once(home: Path, wor
             with pytest.raises(SessionLocked, match=f"PID {odin.pid} "):
                 store.open(entry.id).hold()
             odin.send_signal(signal.SIGKILL)
-            odin.wait(60)
+            odin.wait(LIMIT_S)
             log = store.open(entry.id)
             log.hold()
             log.close()
         finally:
             odin.kill()
-            odin.wait(60)
+            odin.wait(LIMIT_S)

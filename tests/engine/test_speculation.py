@@ -20,6 +20,7 @@ from odin.core.event import CheckpointSaved, FilesChanged
 from odin.core.op import Interrupt
 from odin.core.tool import Args, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say
+from tests.waiting import TimeLimit, until
 
 from .conftest import Start
 from .speculation import (
@@ -32,7 +33,6 @@ from .speculation import (
     read,
     reply_with_calls,
     run,
-    wait_until,
     write,
 )
 from .test_turn import list_tool_results
@@ -90,7 +90,7 @@ class TestStart:
         looking = [run(f"sleep 41.{n}", f"c{n}") for n in range(3)]
         talk = await start([hold_after_calls(reply_with_calls(*looking), Gate())])
         prompt = await talk.submit("go")
-        await wait_until(lambda: all(is_running(f"41.{n}") for n in range(3)))
+        await until(lambda: all(is_running(f"41.{n}") for n in range(3)))
         await talk.client.submit(Interrupt())
         await talk.until_end(prompt)
         assert not any(is_running(f"41.{n}") for n in range(3))
@@ -101,7 +101,7 @@ class TestStart:
         talk = await start([hold_after_calls(reply_with_calls(*looking), gate), say("ok")])
         prompt = await talk.submit("go")
         started: set[str] = set()
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for envelope in talk.client.stream_events(after=-1):
                 if isinstance(envelope.event, CallSpeculated):
                     started.add(envelope.event.call_id)
@@ -283,7 +283,7 @@ class TestOrder:
         looking = [run(f"sleep 42.{n}", f"c{n}") for n in range(6)]
         talk = await start([reply_with_calls(*looking)], config={"speculate": False})
         prompt = await talk.submit("go")
-        await wait_until(lambda: all(is_running(f"42.{n}") for n in range(4)))
+        await until(lambda: all(is_running(f"42.{n}") for n in range(4)))
         assert not is_running("42.4") and not is_running("42.5")
         await talk.client.submit(Interrupt())
         await talk.until_end(prompt)
@@ -314,7 +314,7 @@ class TestOrder:
         four = reply_with_calls(*(run("pwd", f"c{number}") for number in range(4)))
         talk = await start([four, hold_after_calls(reply_with_calls(run("pwd", "again")), gate), say("ok")])
         prompt = await talk.submit("go")
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for envelope in talk.client.stream_events(after=-1):
                 if isinstance(envelope.event, CallSpeculated) and envelope.event.call_id == "again":
                     break

@@ -14,6 +14,7 @@ from odin.core.client import Client
 from odin.core.event import AnyEvent, FilesChanged, TurnEnded
 from odin.core.op import Prompt
 from odin.core.provider import CallChunk, Chunk, ModelInfo, Request, RollbackChunk, StopChunk, TextChunk
+from tests.waiting import TimeLimit
 
 
 class ChunkProvider:
@@ -53,7 +54,7 @@ async def play(
     try:
         events = client.stream_events()
         await client.submit(Prompt("p", "go"))
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for envelope in events:
                 heard.append(envelope.event)
                 if isinstance(envelope.event, FilesChanged) and not gate.is_set():

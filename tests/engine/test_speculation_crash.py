@@ -23,6 +23,7 @@ from odin.core.event_values import FileChange
 from odin.core.op import Rewind
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, say
+from tests.waiting import LIMIT_S, until
 
 from .conftest import Start, Talk
 from .speculation import (
@@ -31,7 +32,6 @@ from .speculation import (
     reply_with_calls,
     run,
     snapshot_folder,
-    wait_until,
     write,
 )
 from .test_speculation_rollback import CHANGES
@@ -79,10 +79,10 @@ def kill_odin(workspace: Path, home: Path) -> Kill:
                 stderr=subprocess.DEVNULL,
             )
             try:
-                await wait_until(lambda: wanted in [type(line.event).__name__ for line in read_events(home)])
+                await until(lambda: wanted in [type(line.event).__name__ for line in read_events(home)])
             finally:
                 odin.send_signal(signal.SIGKILL)
-                odin.wait(timeout=30)
+                odin.wait(timeout=LIMIT_S)
 
     return kill
 

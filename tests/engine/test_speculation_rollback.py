@@ -23,6 +23,7 @@ from odin.core.op import Interrupt, Rewind, SetMode
 from odin.core.policy import CallbackHook
 from odin.testing import call, say
 from odin.testing.script import Turn
+from tests.waiting import until
 
 from .conftest import Start, Talk
 from .hook_programs import claude_hook, new_kit
@@ -37,7 +38,6 @@ from .speculation import (
     reply_with_calls,
     run,
     snapshot_folder,
-    wait_until,
     write,
 )
 
@@ -319,10 +319,10 @@ class TestReasons:
     async def test_interrupt_ends_the_process_and_its_children(self, start: Start, workspace: Path) -> None:
         talk = await start([hold_after_calls(reply_with_calls(run("sleep 59.87 | cat")), Gate())])
         prompt = await talk.submit("go")
-        await wait_until(lambda: is_running("59.87"))
+        await until(lambda: is_running("59.87"))
         await talk.client.submit(Interrupt())
         await talk.until_end(prompt)
-        await wait_until(lambda: not is_running("59.87"))
+        await until(lambda: not is_running("59.87"))
         (event,) = talk.all(CallDiscarded)
         assert (event.started, event.completed) == (True, False)
 

@@ -1,6 +1,5 @@
 """Steering prompts skip the calls of a turn that have not started."""
 
-import asyncio
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +9,7 @@ from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolEnded
 from odin.core.event import PromptInjected, TurnEnded
 from odin.core.op import AnswerPermission, ChangePrompt, Prompt
 from odin.testing import call, reply, say
+from tests.waiting import until
 
 from .conftest import WITHOUT_VIEWS, Start, Talk
 
@@ -29,12 +29,6 @@ def make_batch(workspace: Path) -> Any:
     )
 
 
-async def wait_for_file(path: Path) -> None:
-    async with asyncio.timeout(30):
-        while not path.exists():
-            await asyncio.sleep(0.01)
-
-
 def list_statuses(talk: Talk) -> dict[str, str]:
     return {event.call_id: event.status for event in talk.all(ToolEnded)}
 
@@ -43,7 +37,7 @@ def list_statuses(talk: Talk) -> dict[str, str]:
 async def test_steering_skips_calls_that_have_not_started(start: Start, workspace: Path, api: Api) -> None:
     talk = await start([make_batch(workspace), say("changed course")], api, config=WITHOUT_VIEWS)
     prompt = await talk.submit("go")
-    await wait_for_file(workspace / "begun")
+    await until((workspace / "begun").exists)
     await talk.client.submit(Prompt("s", "stop that, do this", delivery="steer"))
     (workspace / "go").touch()
     assert (await talk.until_end(prompt)).text == "changed course"
@@ -62,7 +56,7 @@ async def test_steering_skips_calls_that_have_not_started(start: Start, workspac
 async def test_queued_prompt_can_become_a_steering_prompt(start: Start, workspace: Path) -> None:
     talk = await start([make_batch(workspace), say("changed course")], config=WITHOUT_VIEWS)
     prompt = await talk.submit("go")
-    await wait_for_file(workspace / "begun")
+    await until((workspace / "begun").exists)
     draft = await talk.submit("rather this")
     assert await talk.client.submit(ChangePrompt(draft, delivery="steer"))
     (workspace / "go").touch()
@@ -79,7 +73,7 @@ async def test_steering_setting_sends_prompts_one_at_a_time_or_all_at_once(
     script = [make_batch(workspace), *([look] if requests == 3 else []), say("done")]
     talk = await start(script, config={"queue": {"mode": "steer", "steering": steering}, **WITHOUT_VIEWS})
     prompt = await talk.submit("go")
-    await wait_for_file(workspace / "begun")
+    await until((workspace / "begun").exists)
     await talk.submit("first")
     await talk.submit("second")
     (workspace / "go").touch()

@@ -29,6 +29,7 @@ from odin.core.team import MailSent, TaskChanged
 from odin.testing import SeenRequest, Turn, call, fault, reply, say
 from odin.ui.slash_commands.agents import end_agent
 from tests.team_log import check_team
+from tests.waiting import TimeLimit, until
 
 from .conftest import Start
 
@@ -59,7 +60,7 @@ def complete(summary: str, *, id: str | None = None, **more: Any) -> Turn:
 
 async def settle(client: Client) -> None:
     """Wait until no agent is working."""
-    async with asyncio.timeout(60):
+    async with TimeLimit():
         while True:
             shot = await client.snapshot()
             if not shot.executing and not shot.team_working:
@@ -138,7 +139,7 @@ async def test_a_waiting_agent_runs_again_when_mail_of_its_own_task_wakes_it(
 
     talk = await start(play, config={"team": {"max_depth": 2}})
     await talk.say("go")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while (await talk.client.snapshot()).tasks[0].state != "waiting_main":
             await asyncio.sleep(0.01)
         hold.set()
@@ -550,7 +551,7 @@ async def test_an_owner_does_not_wait_for_a_task_that_the_user_ended(start: Star
     )
     talk = await start(script, config={"team": {"max_depth": 2}})
     await talk.say("go")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while (await talk.client.snapshot()).tasks[0].state != "waiting_descendant":
             await asyncio.sleep(0.01)
     assert await talk.client.submit(op)
@@ -650,7 +651,7 @@ async def test_a_completed_agent_reads_the_reports_of_its_own_tasks_before_its_t
     )
     talk = await start(script, config={"team": {"max_depth": 2}})
     await talk.say("go")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while "waiting_descendant" not in {task.state for task in (await talk.client.snapshot()).tasks}:
             await asyncio.sleep(0.01)
     hold.set()
@@ -722,13 +723,11 @@ async def test_only_the_direct_owner_of_a_task_may_notify_or_cancel_it(start: St
     )
     talk = await start(script, config={"team": {"max_depth": 2}})
     await talk.submit("go")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while len((await talk.client.snapshot()).tasks) < 3:
             await asyncio.sleep(0.01)
     hold.set()
-    async with asyncio.timeout(20):
-        while sum("notify" in seen.results for seen in talk.server.requests) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: sum("notify" in seen.results for seen in talk.server.requests) >= 2)
     refused = [seen.results for seen in talk.server.requests if "notify" in seen.results]
     for results in refused[:2]:
         for call_id in ("notify", "cancel"):
@@ -749,7 +748,7 @@ async def test_an_undo_stops_the_agents_of_its_prompt_and_no_others(start: Start
     talk = await start(script, config={"team": {"idle_s": 60.0}})
 
     async def wait_for(*states: str) -> None:
-        async with asyncio.timeout(20):
+        async with TimeLimit():
             while [task.state for task in (await talk.client.snapshot()).tasks] != [*states]:
                 await asyncio.sleep(0.01)
 
@@ -787,7 +786,7 @@ async def test_an_undo_leaves_the_processes_of_agents_of_earlier_prompts(start: 
     await talk.say("first")
     await talk.say("second")
     hold.set()
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while [task.state for task in (await talk.client.snapshot()).tasks] != ["idle"]:
             await asyncio.sleep(0.01)
     assert await talk.client.submit(Rewind("p2"))
@@ -804,7 +803,7 @@ async def test_a_result_of_an_earlier_prompt_that_an_undo_takes_back_is_told_aga
     await talk.say("second")
     hold.set()
     await talk.until_live(AgentEnded)
-    await talk.until_quiet()
+    await talk.until_work_ended()
     assert await talk.client.submit(Rewind("p2"))
     await talk.say("third")
     assert "Task adhoc-1 is completed: found 3" in json.dumps(talk.server.requests[-1].messages)
@@ -819,11 +818,11 @@ async def test_an_undo_right_after_the_report_of_an_agent_keeps_it_for_the_redo(
     hold.set()
     await talk.until_live(AgentEnded)
     assert await talk.client.submit(Rewind("p1")), "its mail is about to start a turn"
-    await talk.until_quiet()
-    assert len(talk.all(TurnStarted)) == 2, "that of the prompt and that of the agent"
+    await talk.until_work_ended()
     if redone:
         await talk.client.submit(Redo())
-        await talk.until_quiet()
+        await talk.until_work_ended()
     await talk.say("second")
+    assert len(talk.all(TurnStarted)) == 3, "those of the prompts and that of the agent"
     assert ("found 3" in json.dumps(talk.server.requests[-1].messages)) is redone
     assert talk.server.rejected == []

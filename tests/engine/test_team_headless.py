@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from odin.testing import ScriptedServer, call, say
+from tests.waiting import LIMIT_S
 
 from .test_team import TeamScript, complete, delegate
 
@@ -21,7 +22,7 @@ def run_odin(server: ScriptedServer, cwd: Path, *args: str) -> "subprocess.Compl
         env={**os.environ, **server.env("anthropic")},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
 

@@ -11,10 +11,11 @@ import pytest
 
 from odin.app.team import TeamFactory
 from odin.core.call_events import PermissionAsked
-from odin.core.event import AgentEnded, FilesChanged, Warned
+from odin.core.event import AgentEnded, FilesChanged, Warned, WorkEnded
 from odin.core.op import AnswerPermission, Prompt, Rewind
 from odin.core.team import TaskRecord
 from odin.testing import Turn, call, say
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 from .test_team import TeamScript, complete, delegate, mail_in, settle
@@ -171,7 +172,7 @@ async def test_unapplied_worktree_is_kept_and_reported(start: Start, workspace: 
     await talk.say("go")
     await settle(talk.client)
     assert not (workspace / "new.txt").exists()
-    await talk.until_quiet()
+    await talk.until_live(WorkEnded)
     (kept,) = (item for item in talk.heard if isinstance(item.event, Warned))
     assert kept.agent == "iso-1" and "Its worktree is kept, with 1 file to apply: /" in str(kept.event)
     ended = next(item.seq for item in talk.heard if isinstance(item.event, AgentEnded))
@@ -208,7 +209,7 @@ async def test_prompt_during_the_worktree_report_is_answered_before_the_task_end
     )
     talk = await start(script, agent_definitions=TYPES)
     await talk.say("go")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         await is_reading.wait()
     await talk.client.submit(Prompt("mine", "one more thing", agent="iso-1"))
     gate.set()

@@ -12,6 +12,8 @@ from odin.core.event import FilesChanged
 from odin.core.op import AnswerPermission
 from odin.sandbox.temporary_files import TemporaryFiles
 from odin.testing import call, say
+from tests.sandbox.processes import list_open_files
+from tests.waiting import wait_until
 
 from .conftest import Start
 from .test_command_views import ASKING, run
@@ -96,6 +98,6 @@ def test_sharing_a_folder_leaves_nothing_open(tmp_path: Path) -> None:
     for name in ("machine/folder", "commands"):
         (tmp_path / name).mkdir(parents=True)
     files = TemporaryFiles({f"{tmp_path}/machine": f"{tmp_path}/commands"}, ())
-    before = os.listdir("/proc/self/fd")
+    before = list_open_files()
     files.share(f"{tmp_path}/machine/folder")
-    assert os.listdir("/proc/self/fd") == before
+    wait_until(lambda: not list_open_files() - before)

@@ -24,6 +24,7 @@ from odin.core.op import Compact, Continue, Interrupt, RemoveLastMessage, Rewind
 from odin.core.provider import ThinkingChunk
 from odin.engine.stream import ReasoningStream
 from odin.testing import ScriptedServer, call, reply, say
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 
@@ -105,7 +106,7 @@ class TestShown:
         for letter in "abcdef":
             thoughts.add_chunk(ThinkingChunk(letter))
         assert emitted == [ThinkingStarted()], "not every delta is shown"
-        async with asyncio.timeout(10):
+        async with TimeLimit():
             await shown.wait()
         assert emitted[1:] == [ThinkingStreamed("abcdef")], "the text is shown without another delta"
         thoughts.add_chunk(ThinkingChunk("g"))
@@ -225,7 +226,7 @@ class TestSentBack:
         talk = await start([reply_with_thinking(workspace, n, True) for n in range(4)] + [say("ok")], **THINKERS[kind])
         models = itertools.cycle([OTHER[kind], THINKERS[kind]["model"]])
         prompt = await talk.submit("go")
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for envelope in talk.client.stream_events(after=-1):
                 if isinstance(envelope.event, ToolStarted):
                     await talk.client.submit(SetModel(next(models)))
@@ -293,7 +294,7 @@ async def interrupt_in_a_command(talk: Talk) -> None:
     """Send a prompt and interrupt it during its first command."""
     events = talk.client.stream_events()
     prompt = await talk.submit("look")
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in events:
             if isinstance(envelope.event, ToolStarted) and envelope.event.name == "ExecuteCommand":
                 await talk.client.submit(Interrupt())
@@ -323,7 +324,7 @@ class TestThinkingWithoutText:
         long = say("never", thinking="let me see " * 20).hold(gate, after=6)
         talk = await start([reply_with_thinking(workspace), long, say("4")], **THINKERS[kind])
         prompt = await talk.submit("2+2?")
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for envelope in talk.client.stream_events(after=-1):
                 if isinstance(envelope.event, ThinkingStarted) and len(talk.server.requests) == 2:
                     break

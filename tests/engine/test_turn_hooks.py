@@ -1,6 +1,5 @@
 """Hooks at the start and end of a session, a turn, a request and a summary, and while the user is asked."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput
 from odin.engine.hooks import MAX_CONTINUES
 from odin.testing import call, fault, say
 from odin.ui.exit import suggest_next_step
+from tests.waiting import TimeLimit, until
 
 from .conftest import Start, Talk
 from .hook_programs import HookKit, claude_hook, hook, new_kit, request_text, result, warnings
@@ -29,9 +29,7 @@ def kit(tmp_path: Path) -> HookKit:
 
 
 async def _wait_for_hook(kit: HookKit) -> None:
-    async with asyncio.timeout(30):
-        while not kit.inputs():
-            await asyncio.sleep(0.01)
+    await until(kit.inputs)
 
 
 async def test_hook_can_block_a_prompt_before_the_model_reads_it(start: Start, kit: HookKit) -> None:
@@ -284,7 +282,7 @@ async def test_notification_hook_fires_for_a_permission_request(start: Start, wo
 async def _say_unanswered(talk: Talk, text: str) -> TurnEnded:
     """Follow a prompt without answering its questions."""
     prompt_id = await talk.submit(text)
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in talk.remaining():
             talk.heard.append(envelope)
             if isinstance(envelope.event, TurnEnded) and envelope.event.id == prompt_id:

@@ -15,12 +15,13 @@ from odin.core.op import RunUserShell
 from odin.engine.client import LocalClient
 from odin.sandbox.runner import CommandResult, ProcessRunner
 from odin.testing import call, say
+from tests.waiting import TimeLimit
 
 from .conftest import Start, Talk
 
 
 async def wait_for_output(talk: Talk, command: str) -> ContextAdded:
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         async for envelope in talk.client.stream_events(after=-1):
             if isinstance(envelope.event, ContextAdded) and envelope.event.id == command:
                 return envelope.event
@@ -101,7 +102,7 @@ async def test_failure_to_start_a_command_is_reported(start: Start, workspace: P
 async def test_closing_the_session_ends_the_command(start: Start, workspace: Path) -> None:
     talk = await start([])
     await talk.client.submit(RunUserShell("r", "touch begun; sleep 1000"))
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         while not (workspace / "begun").exists():
             await asyncio.sleep(0.01)
         assert await talk.client.close()

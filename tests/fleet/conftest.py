@@ -1,10 +1,17 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.fleet.engines import Engines, TableEngines, TemporalEngines
 from tests.fleet.temporal_server import TemporalProcess, run_temporal
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """What needs Temporal runs in `make test-slow`: its server takes long to start, and waits for itself."""
+    for item in (item for item in items if item.nodeid.startswith("tests/fleet/")):
+        if isinstance(item, pytest.Function) and "temporal" in item.fixturenames:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
@@ -14,7 +21,7 @@ def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalProce
         yield process
 
 
-@pytest.fixture(params=["table", "temporal"])
+@pytest.fixture(params=["table", pytest.param("temporal", marks=pytest.mark.slow)])
 def engines(request: pytest.FixtureRequest, tmp_path: Path) -> Engines:
     if request.param == "table":
         return TableEngines(tmp_path)

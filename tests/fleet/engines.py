@@ -59,7 +59,7 @@ class TemporalEngines:
     async def open(self) -> TemporalEngine:
         client = await connect(self.server, {}, timeout_s=30)
         timing = msgspec.structs.replace(self.timing, window=self.slots)
-        return TemporalEngine(client, self.server, self.name, timing=timing, poll_s=0.05)
+        return TemporalEngine(client, self.server, self.name, timing=timing, poll_s=0.2)
 
 
 def make_run(engines: Engines, *, budget_usd: float = 0, attempts: int = 3) -> FleetRun:
@@ -73,7 +73,7 @@ def make_tasks(*names: str) -> list[FleetTask]:
 async def wait_for(engine: FleetEngine, is_so: Callable[[dict[str, TaskState]], bool]) -> dict[str, TaskState]:
     """Return the tasks by their names when it is so."""
     while not is_so(states := {state.task.id: state for state in await engine.list_tasks()}):
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
     return states
 
 

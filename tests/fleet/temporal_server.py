@@ -13,6 +13,7 @@ from pathlib import Path
 
 from odin.core.errors import OdinError
 from odin.fleet.temporal_connection import TemporalServer, connect
+from tests.waiting import TimeLimit
 
 
 class TemporalProcess:
@@ -50,7 +51,7 @@ class TemporalProcess:
 
     def wait_until_ready(self) -> None:
         async def wait() -> None:
-            async with asyncio.timeout(60):
+            async with TimeLimit():
                 while True:
                     with suppress(OdinError):
                         await connect(TemporalServer(self.address), {}, timeout_s=2)

@@ -168,6 +168,7 @@ def test_one_key_decides(project: Path, key: str) -> None:
     assert list_branches(project) == ["odin/best-1", "odin/best-2", "odin/best-3"]
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_all_and_keeps_their_work(project: Path) -> None:
     slow = {number: f"{command}; touch {number}.txt; sleep 60" for number, command in COMMANDS.items()}
     with serve(slow) as server, open_terminal("best", "Fix it", cwd=project, env=server.env("anthropic")) as odin:

@@ -35,6 +35,7 @@ from odin.testing import ScriptedServer, call, say
 from odin.testing.script import SeenRequest, Turn
 from tests.conftest import Run, RunHere
 from tests.fleet.runs import make_repository
+from tests.waiting import LIMIT_S
 
 
 def edit(request: SeenRequest) -> Turn:
@@ -225,22 +226,22 @@ def test_a_stopped_run_gives_its_tasks_back(home: Path, workspace: Path) -> None
             )
 
         running = start("run", str(tasks), "--name", "r")
-        model.wait_for(1, 60)
+        model.wait_for(1)
         second = start("run", "--continue", "r")
-        assert f"The run r is running already (process {running.pid})." in second.communicate(timeout=60)[1]
+        assert f"The run r is running already (process {running.pid})." in second.communicate(timeout=LIMIT_S)[1]
         watching = start("watch", "r")
         assert watching.stdout is not None and watching.stderr is not None
         assert watching.stderr.readline() == "1 task.\n"
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=LIMIT_S)
         assert (running.returncode, out.splitlines()[0]) == (130, "1 task: 0 passed, 1 waiting.")
         assert "Stopping: what runs is given back." in err
         assert err.endswith("1 task left. Go on with: odin fleet run --continue r\n")
-        assert watching.communicate(timeout=60)[0].startswith("1 task: 0 passed, 1 waiting.\n")
+        assert watching.communicate(timeout=LIMIT_S)[0].startswith("1 task: 0 passed, 1 waiting.\n")
         assert watching.returncode == 75
         gate.set()
         after = start("run", "--continue", "r")
-        assert after.communicate(timeout=60)[0].startswith("1 task: 1 passed.\n")
+        assert after.communicate(timeout=LIMIT_S)[0].startswith("1 task: 1 passed.\n")
         assert after.returncode == 0
         assert json.dumps(model.requests[-1].messages).count("Do it.") == 1
 

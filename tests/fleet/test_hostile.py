@@ -16,6 +16,7 @@ from odin.testing import ScriptedServer, fault, say
 from tests.conftest import Run
 from tests.fleet.runs import LocalRun, make_repository
 from tests.fleet.test_task_runs import edit, make_task, result
+from tests.waiting import LIMIT_S
 
 
 async def test_a_new_run_of_an_old_name_does_its_own_work(home: Path) -> None:
@@ -152,7 +153,7 @@ async def test_a_worker_that_is_stopped_while_it_takes_a_task_gives_it_back(tmp_
 
     def tell_time() -> float:
         asked.set()
-        answered.wait(30)
+        answered.wait(LIMIT_S)
         return 1000.0
 
     async def perform(_: Attempt) -> TaskResult:

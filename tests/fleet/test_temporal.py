@@ -32,8 +32,10 @@ from tests.fleet.runs import make_repository
 from tests.fleet.temporal_server import TemporalProcess
 from tests.fleet.test_task_runs import edit, make_task
 from tests.fleet.test_temporal_kills import Machine
+from tests.providers.servers import Connection, serve
 from tests.remote.bad_network import BadNetwork, worsen
 from tests.soak import choose, soak
+from tests.waiting import LIMIT_S
 
 SECRET = "Turn the lead into gold"
 KEY = {KEY_VARIABLE: base64.b64encode(bytes(range(32))).decode()}
@@ -140,29 +142,22 @@ async def refuse_requests(status: int, message: str) -> AsyncGenerator[str]:
     def field(name: str, value: str) -> bytes:
         return b"\x00" + b"".join(bytes((len(part),)) + part for part in (name.encode(), value.encode()))
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await reader.readexactly(24)
-            writer.write(frame(4, 0, 0))
-            while True:
-                head = await reader.readexactly(9)
-                await reader.readexactly(int.from_bytes(head[:3], "big"))
-                stream = int.from_bytes(head[5:], "big")
-                if head[3] == 4 and not head[4] & 1:
-                    writer.write(frame(4, 1, 0))
-                elif head[3] == 1:
-                    fields = (
-                        ("content-type", "application/grpc"),
-                        ("grpc-status", str(status)),
-                        ("grpc-message", message),
-                    )
-                    writer.write(frame(1, 5, stream, b"\x88" + b"".join(field(*pair) for pair in fields)))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+    async def refuse(connection: Connection) -> None:
+        reader, writer = connection.reader, connection.writer
+        await reader.readexactly(24)
+        writer.write(frame(4, 0, 0))
+        while True:
+            head = await reader.readexactly(9)
+            await reader.readexactly(int.from_bytes(head[:3], "big"))
+            stream = int.from_bytes(head[5:], "big")
+            if head[3] == 4 and not head[4] & 1:
+                writer.write(frame(4, 1, 0))
+            elif head[3] == 1:
+                fields = (("content-type", "application/grpc"), ("grpc-status", str(status)), ("grpc-message", message))
+                writer.write(frame(1, 5, stream, b"\x88" + b"".join(field(*pair) for pair in fields)))
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with serve(refuse) as listener:
+        yield f"127.0.0.1:{listener.port}"
 
 
 async def test_a_connection_that_fails_is_explained(temporal: TemporalProcess, tmp_path: Path):
@@ -219,7 +214,7 @@ async def test_a_network_that_is_cut_costs_nothing(temporal: TemporalProcess, tm
     await engine.close()
     assert {state.result.outcome for state in states if state.result} == {"passed"}
     assert sorted(performed) == sorted(state.task.id for state in states)
-    assert network.done["connections"] > len(states)
+    assert network.done["connections"] > 2, "nothing was cut"
 
 
 async def test_who_watches_needs_no_worker(temporal: TemporalProcess, tmp_path: Path):
@@ -251,7 +246,6 @@ def test_a_missing_package_is_named(run_here: RunHere, monkeypatch: pytest.Monke
     assert "--temporal needs packages that are not installed (temporalio)" in error
 
 
-@pytest.mark.slow
 async def test_a_run_from_the_command_line(temporal: TemporalProcess, home: Path):
     repository = make_repository(home / "repo", {"a.txt": "one\n"})
     tasks = [make_task("good", "echo two >> a.txt", repository, checks=["grep two a.txt"]), make_task("empty", "true")]
@@ -260,7 +254,7 @@ async def test_a_run_from_the_command_line(temporal: TemporalProcess, home: Path
 
     def fleet(*words: str, code: int = 0) -> str:
         program = (sys.executable, "-m", "odin", "fleet", *words)
-        done = subprocess.run(program, cwd=home, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(program, cwd=home, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == code, done
         return done.stdout + done.stderr
 
@@ -287,7 +281,6 @@ async def test_a_run_from_the_command_line(temporal: TemporalProcess, home: Path
     assert "Removed cli" in await asyncio.to_thread(fleet, "remove", "cli")
 
 
-@pytest.mark.slow
 async def test_a_task_on_another_machine_can_be_attached(temporal: TemporalProcess, home: Path):
     """Its worker says where the sessions of its machine are served."""
     (home / "tasks.jsonl").write_bytes(msgspec.json.encode(make_task("long", "true")))
@@ -322,7 +315,9 @@ async def test_a_task_on_another_machine_can_be_attached(temporal: TemporalProce
             code = json.loads((await made.communicate())[0])["code"]
 
             def attach(*words: str) -> str:
-                done = subprocess.run((*odin, *words), cwd=home, capture_output=True, input="", text=True, timeout=60)
+                done = subprocess.run(
+                    (*odin, *words), cwd=home, capture_output=True, input="", text=True, timeout=LIMIT_S
+                )
                 return done.stdout + done.stderr
 
             (log,) = machine.home.rglob("far-long-0-*.lock")

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
@@ -14,6 +14,7 @@ from msgspec import Struct
 from odin.gateway.channels.platform_api import PlatformApi
 from odin.providers.http import HttpClient
 from odin.server.http import HttpServer
+from tests.waiting import until
 
 
 class Seen(Struct):
@@ -67,15 +68,13 @@ class HttpStandIn:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    async def wait_until(self, is_so: Callable[[], bool], timeout: float = 15.0) -> None:
-        async with asyncio.timeout(timeout):
-            while not is_so():
-                changed = self.changed
-                try:
-                    async with asyncio.timeout(0.05):
-                        await changed.wait()
-                except TimeoutError:
-                    pass
+    async def wait_until(self, is_so: Callable[[], bool]) -> None:
+        async def wait_for_change(seconds: float) -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.changed.wait()
+
+        await until(is_so, pause=wait_for_change)
 
     @asynccontextmanager
     async def serve(self) -> AsyncGenerator[None]:

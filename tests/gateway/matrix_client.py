@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gateway.synapse import Homeserver, Person
+from tests.waiting import TimeLimit
 
 _nio: Any = importlib.import_module("nio")
 logging.getLogger("nio").propagate = False
@@ -55,7 +56,7 @@ class MatrixClient:
         await self.nio.send_to_device_messages()
 
     async def wait_until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             while not is_so():
                 await self.sync()
 

@@ -5,7 +5,7 @@ import io
 import itertools
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from odin.gateway.lock import GATEWAY_FOLDER
 from odin.gateway.service import Gateway, open_gateway
 from odin.gateway.store import GatewayStore
 from odin.testing import ScriptedServer
+from tests.waiting import until
 
 TOKEN = "123456:AAE-a-token-of-this-platform"
 
@@ -112,14 +113,12 @@ class Platform:
         return [part.text for part in self.sent if part.chat == chat and not part.key.startswith("progress.")]
 
     async def wait_until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(8):
-            while not is_so():
-                changed = self.changed
-                try:
-                    async with asyncio.timeout(0.05):
-                        await changed.wait()
-                except TimeoutError:
-                    pass
+        async def wait_for_change(seconds: float) -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.changed.wait()
+
+        await until(is_so, pause=wait_for_change)
 
     async def wait_for(self, count: int, chat: str = "ann") -> list[str]:
         """Return the texts of a chat when there are so many of them."""

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
+from tests.waiting import until
+
 
 class Callback(Struct):
     headers: dict[str, str]
@@ -39,9 +41,7 @@ class Receiver:
             writer.close()
 
     async def wait_for(self, count: int) -> None:
-        async with asyncio.timeout(20):
-            while len(self.received) < count:
-                await asyncio.sleep(0.02)
+        await until(lambda: len(self.received) >= count)
 
 
 @asynccontextmanager

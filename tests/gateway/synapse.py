@@ -22,6 +22,8 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from tests.waiting import LIMIT_S, TimeLimit
+
 VERSION = "1.163.2"
 _START_S = 90
 _ids = itertools.count(1)
@@ -38,12 +40,14 @@ def install(cache: Path) -> Path:
             return python
         make = [uv, "venv", "-q", "--clear", "--python", f"{sys.base_prefix}/bin/python3", str(folder)]
         add = [uv, "pip", "install", "-q", "--python", str(python), f"matrix-synapse=={VERSION}"]
-        try:
-            for command in (make, add):
-                subprocess.run(command, check=True, capture_output=True, timeout=90)
-        except (OSError, subprocess.SubprocessError) as error:
-            said = getattr(error, "stderr", b"") or b""
-            pytest.skip(f"matrix-synapse {VERSION} cannot be installed: {error} {said.decode()[-300:]}")
+        if not os.access(uv, os.X_OK):
+            pytest.skip("uv is not installed")
+        for command in (make, add):
+            done = subprocess.run(
+                ["timeout", f"{LIMIT_S:g}", *command], check=False, capture_output=True, text=True, timeout=2 * LIMIT_S
+            )
+            if done.returncode:
+                pytest.skip(f"matrix-synapse {VERSION} cannot be installed: {done.stderr[-300:]}")
         (folder / "complete").touch()
     return python
 
@@ -57,7 +61,7 @@ class Homeserver:
         content = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": kind, **({"Authorization": f"Bearer {token}"} if token else {})}
         request = urllib.request.Request(f"{self.url}/_matrix/{path}", content, headers, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             content = answer.read()
             return msgspec.json.decode(content) if "json" in answer.headers["content-type"] else content
 
@@ -117,7 +121,7 @@ class Person:
 
     async def wait_for(self, room: str, count: int, sender: "Person") -> list[dict[str, Any]]:
         """Return the messages of somebody when there are so many, with their edits applied."""
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             while len(shown := self.list_messages(room, sender)) < count:
                 await self.sync()
         return shown
@@ -198,4 +202,4 @@ def run_homeserver(python: Path, folder: Path) -> Generator[Homeserver]:
         yield server
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(LIMIT_S)

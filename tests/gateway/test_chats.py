@@ -4,20 +4,25 @@ import asyncio
 import io
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odin.config import get_state_dir
-from odin.core.event import TurnStarted
+from odin.core.event import PromptQueued, TurnStarted
+from odin.core.op import DropPrompt, Interrupt, Op, Prompt
+from odin.engine.client import LocalClient
 from odin.gateway.channel import DeliveryFailed, InboundMessage, InboxFull, MessageOptions
+from odin.gateway.service import Gateway
 from odin.gateway.store import MAX_WAITING
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, call, fault, say
 from odin.testing.script import SeenRequest, Turn
 from tests.conftest import RunHere
 from tests.gateway.platform import TOKEN, Platform, open_store, run_gateway
+from tests.waiting import TimeLimit
 
 
 def get_user_texts(request: SeenRequest) -> str:
@@ -196,6 +201,68 @@ async def test_edits(home: Path) -> None:
     assert "(edited) first, edited" in get_user_texts(model.requests[1])
     assert "second, edited" in get_user_texts(model.requests[2])
     assert "(edited) first, edited twice" in get_user_texts(model.requests[3])
+
+
+def attach(gateway: Gateway) -> LocalClient:
+    """Return another client of the session of Ann's chat."""
+    worker: Any = gateway.chats.get("chatty", "ann")
+    return worker._session.client.session.attach()
+
+
+FATES: dict[str, tuple[Callable[[str], Op], str]] = {
+    "dropped": (lambda name: DropPrompt(name), "The prompt was removed from the queue."),
+    "paused": (lambda name: Interrupt("pause"), "The prompt waits in the queue: the turn before it was interrupted."),
+    "unanswered": (
+        lambda name: Interrupt("inject"),
+        "The turn before it was interrupted. The prompt is in the conversation, without an answer.",
+    ),
+}
+
+
+@pytest.mark.parametrize("fate", FATES)
+async def test_a_message_that_another_client_keeps_from_its_answer(home: Path, fate: str) -> None:
+    """The chat is told so, and its next message is answered."""
+    platform, gate = Platform(), threading.Event()
+    op, told = FATES[fate]
+    with ScriptedServer([say("one"), say("aside").hold(gate), say("three")]) as model:
+        async with run_gateway(model, platform, home) as gateway:
+            await platform.write("first")
+            await platform.wait_for(1)
+            other = attach(gateway)
+            events = other.stream_events()
+            await other.submit(Prompt("aside", "Wait.", "edit_mode"))
+            await asyncio.to_thread(model.wait_for, 2)
+            await platform.write("second")
+            async with TimeLimit("the message to be queued"):
+                async for envelope in events:
+                    if isinstance(envelope.event, PromptQueued):
+                        await other.submit(op(envelope.event.id))
+                        break
+            assert (await platform.wait_for(2))[1] == f"Error processing message: {told}"
+            gate.set()
+            await other.detach()
+            await platform.write("third")
+            assert (await platform.wait_for(3))[2] == "three"
+
+
+async def test_an_edit_that_an_interrupt_keeps_from_the_turn_is_answered_in_its_own(home: Path) -> None:
+    platform, gate = Platform(), threading.Event()
+    with ScriptedServer([say("one").hold(gate), say("two")]) as model:
+        async with run_gateway(model, platform, home) as gateway:
+            await platform.write("first", id="1")
+            await asyncio.to_thread(model.wait_for, 1)
+            other = attach(gateway)
+            events = other.stream_events()
+            await platform.write("first, edited", id="1e", edit_of="1")
+            async with TimeLimit("the edit to be queued"):
+                async for envelope in events:
+                    if isinstance(envelope.event, PromptQueued):
+                        break
+            await other.submit(Interrupt())
+            gate.set()
+            await other.detach()
+            assert await platform.wait_for(2) == ["Stopped.", "two"]
+    assert "(edited) first, edited" in get_user_texts(model.requests[1])
 
 
 async def test_message_tool(home: Path) -> None:

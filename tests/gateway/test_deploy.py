@@ -10,6 +10,7 @@ import pytest
 
 from odin.commands.main import COMMANDS
 from tests.conftest import Run, RunHere
+from tests.waiting import LIMIT_S
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -26,7 +27,7 @@ def test_the_unit(home: Path) -> None:
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

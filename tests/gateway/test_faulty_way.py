@@ -1,6 +1,5 @@
 """Webhooks through a proxy that cuts connections, loses answers and repeats requests."""
 
-import asyncio
 from pathlib import Path
 
 import httpx2
@@ -11,6 +10,7 @@ from tests.gateway.http_stand_in import FaultyWay
 from tests.gateway.receiver import receive_callbacks
 from tests.gateway.test_chats import answer_last
 from tests.gateway.test_webhook import make_headers, serve
+from tests.waiting import until
 
 
 async def test_each_message_is_answered_once(home: Path) -> None:
@@ -25,9 +25,7 @@ async def test_each_message_is_answered_once(home: Path) -> None:
                 back.faults["/answers"] = ["lose", "twice", "cut"]
                 async with way.serve():
                     ids = [await send_until_accepted(client, f"{way.url}/hook/ci", str(number)) for number in range(6)]
-                    async with asyncio.timeout(20):
-                        while len({one.body for one in receiver.received}) < 6:
-                            await asyncio.sleep(0.02)
+                    await until(lambda: len({one.body for one in receiver.received}) >= 6)
     await http.close()
     assert len(set(ids)) == 6 == len(model.requests)
     assert len({one.headers["x-odin-id"] for one in receiver.received}) == 6 < len(receiver.received)

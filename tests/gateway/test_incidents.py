@@ -24,6 +24,7 @@ from tests.gateway.test_chats import answer_last, get_user_texts
 from tests.gateway.test_requests import WRITE, bind
 from tests.gateway.test_telegram import connect
 from tests.gateway.test_webhook import SECRET, make_headers, serve
+from tests.waiting import LIMIT_S
 
 
 class Incident(Struct, frozen=True):
@@ -242,7 +243,7 @@ async def test_a_webhook_approves_nothing(home: Path, workspace: Path) -> None:
         ) as gateway:
             await platform.write(f"/bind webhook:ci {workspace}")
             await platform.wait_for(1)
-            async with httpx2.AsyncClient(timeout=20) as http:
+            async with httpx2.AsyncClient(timeout=LIMIT_S, verify=False) as http:
                 for number, text in enumerate((b"go", b"yes", b"/bind /", b"/stop")):
                     headers = make_headers(str(number), text)
                     assert (await http.post(find_url(gateway), content=text, headers=headers)).status_code == 202
@@ -311,7 +312,7 @@ async def test_what_cannot_be_stored_is_not_acknowledged(home: Path) -> None:
     with ScriptedServer([say("stored")]) as model:
         async with (
             run_gateway(model, Platform(), home, webhooks={"ci": {"secret": SECRET}}, port=0) as gateway,
-            httpx2.AsyncClient(timeout=20) as http,
+            httpx2.AsyncClient(timeout=LIMIT_S, verify=False) as http,
         ):
             store = gateway._db._store._db
             store.execute("PRAGMA query_only = ON")

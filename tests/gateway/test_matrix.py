@@ -1,6 +1,5 @@
 """Matrix, against a real homeserver."""
 
-import asyncio
 import io
 import os
 import threading
@@ -21,6 +20,7 @@ from tests.gateway.platform import locate_gateway, open_store, write_settings
 from tests.gateway.synapse import Homeserver, Person
 from tests.gateway.test_chats import answer_last
 from tests.pictures import png
+from tests.waiting import TimeLimit, until
 
 pytestmark = pytest.mark.slow
 
@@ -166,7 +166,7 @@ async def test_long_work_is_one_message(home: Path, homeserver: Homeserver) -> N
 
 
 async def wait_for_text(person: Person, room: str, sender: Person, text: str) -> list[dict[str, Any]]:
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         while not any(text in body for body in list_bodies(person.list_messages(room, sender))):
             await person.sync()
     return person.list_messages(room, sender)
@@ -223,6 +223,4 @@ async def test_logins(home: Path, homeserver: Homeserver) -> None:
 
 
 async def wait_for_line(err: io.StringIO, text: str) -> None:
-    async with asyncio.timeout(20):
-        while text not in err.getvalue():
-            await asyncio.sleep(0.02)
+    await until(lambda: text in err.getvalue())

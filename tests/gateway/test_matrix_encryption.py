@@ -1,10 +1,8 @@
 """Encrypted Matrix rooms, against a real homeserver and a client of another make."""
 
-import asyncio
 import importlib
 import io
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from tests.gateway.synapse import Homeserver
 from tests.gateway.test_chats import answer_last
 from tests.gateway.test_matrix import connect, list_bodies, wait_for_line  # pyright: ignore[reportUnusedImport]
 from tests.pictures import png
+from tests.waiting import TimeLimit, until
 
 pytestmark = pytest.mark.slow
 
@@ -84,13 +83,13 @@ def read_keys(server: Homeserver, found: dict[str, Any]) -> dict[str, Any]:
 
 
 async def wait_for_keys(person: Any, user: str, keys: dict[str, Any]) -> None:
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         while read_keys(person, await find_keys(person, user)) != keys:
             await person.sync()
 
 
 async def wait_for_members(person: Any, room: str, count: int) -> None:
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         while len((await person.call("GET", f"rooms/{room}/joined_members"))["joined"]) < count:
             await person.sync()
 
@@ -184,7 +183,7 @@ async def test_what_cannot_be_read(home: Path, homeserver: Homeserver, tmp_path:
                 room = await ann.open_room(odin, encrypted=True)
                 await wait_for_members(ann, room, 2)
                 early = await client.send(room, "early")
-                await wait_until(lambda: early in read_place())
+                await until(lambda: early in read_place())
             async with connect(model, home, homeserver.url, odin, ann, err=err, poll_s=1.0):
                 for number, keys in enumerate(way.held):
                     await ann.call("PUT", f"sendToDevice/m.room.encrypted/late{number}", keys)
@@ -200,7 +199,7 @@ async def test_what_cannot_be_read(home: Path, homeserver: Homeserver, tmp_path:
                     kind, sealed = other.nio.encrypt(room, "m.room.message", body)
                     await ann.send(room, type=kind, more=sealed)
                 await client.wait_for_text(room, "Odin has got no key")
-                await wait_until(lambda: err.getvalue().count("There is no key to the message") == 2)
+                await until(lambda: err.getvalue().count("There is no key to the message") == 2)
     await http.close()
     assert "Another client has made the keys that sign the devices" in err.getvalue()
     assert len([text for text in client.list_texts(room) if text.startswith("Odin has got no key")]) == 1
@@ -209,12 +208,6 @@ async def test_what_cannot_be_read(home: Path, homeserver: Homeserver, tmp_path:
 
 def read_place() -> str:
     return (locate_gateway() / "matrix.json").read_text()
-
-
-async def wait_until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not is_so():
-            await asyncio.sleep(0.02)
 
 
 async def test_without_the_package(home: Path, homeserver: Homeserver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from tests.core.test_schedule import ts
 from tests.gateway.platform import Platform, locate_gateway, open_store, run_gateway, write_settings
 from tests.gateway.test_chats import get_user_texts, list_starts
 from tests.gateway.test_kills import start
+from tests.waiting import until
 
 HOUR = 3600.0
 
@@ -392,15 +393,11 @@ async def test_the_gateway_is_killed_while_jobs_run(home: Path) -> None:
         add_job(store, Job("slow", once, "terminal", "main", text, "command"), now)
         add_job(store, Job("prompt", once, "terminal", "main", "look"), now)
         gateway = await start(model, home)
-        async with asyncio.timeout(30):
-            while not ((home / "odin/ran").exists() and model.requests):
-                await asyncio.sleep(0.02)
+        await until(lambda: (home / "odin/ran").exists() and model.requests)
         gateway.send_signal(signal.SIGKILL)
         await gateway.wait()
         gateway = await start(model, home)
-        async with asyncio.timeout(30):
-            while list_states("prompt") != ["done"] or list_states("slow") != ["unsure"]:
-                await asyncio.sleep(0.02)
+        await until(lambda: list_states("prompt") == ["done"] and list_states("slow") == ["unsure"])
         gateway.send_signal(signal.SIGTERM)
         assert await gateway.wait() == 0
     assert (home / "odin/ran").read_text() == "x\n"

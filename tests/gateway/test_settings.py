@@ -1,6 +1,5 @@
 """What is refused before the gateway runs, and what its parts do without one."""
 
-import asyncio
 import io
 import os
 import re
@@ -21,6 +20,7 @@ from odin.testing import ScriptedServer, say
 from tests.conftest import RunHere
 from tests.gateway.platform import TOKEN, Platform, locate_gateway, run_gateway, write_settings
 from tests.table import each
+from tests.waiting import until
 
 GOOD = "8c1f5e0b9d7a42638c1f"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -143,9 +143,7 @@ async def test_the_channel_of_the_documentation(home: Path, tmp_path: Path) -> N
     with ScriptedServer([say("fine")]) as model:
         options = Options(env={**os.environ, **model.env("anthropic")})
         async with open_gateway(options, io.StringIO(), built_in={"folder": names["FolderChannel"]}):
-            async with asyncio.timeout(20):
-                while not (answers := list(tmp_path.glob("question.*.answer"))):
-                    await asyncio.sleep(0.05)
+            answers = await until(lambda: list(tmp_path.glob("question.*.answer")))
     assert [answer.read_text() for answer in answers] == ["fine"]
     assert (tmp_path / "question.taken").exists()
 

@@ -14,11 +14,13 @@ import httpx2
 import pytest
 
 from odin.core.errors import UsageError
-from odin.gateway.channels.terminal import SOCKET_NAME, chat_in_terminal
+from odin.gateway.channels.terminal import SOCKET_NAME, TerminalChannel, chat_in_terminal
 from odin.gateway.channels.webhook import MAX_BODY_BYTES, WebhookChannel, sign
 from odin.testing import ScriptedServer, call, say
 from tests.gateway.platform import Platform, locate_gateway, open_store, run_gateway
 from tests.gateway.receiver import receive_callbacks
+from tests.sandbox.processes import list_open_files
+from tests.waiting import LIMIT_S, TimeLimit, until
 
 SECRET = "2f1c9b7ad5e84d0f93b1"
 
@@ -36,12 +38,12 @@ async def serve(model: ScriptedServer, home: Path, **webhook: Any) -> AsyncGener
     async with run_gateway(model, Platform(), home, webhooks=webhooks, port=0) as gateway:
         channel = gateway.channels["webhook"]
         assert isinstance(channel, WebhookChannel)
-        async with httpx2.AsyncClient(timeout=20) as http:
+        async with httpx2.AsyncClient(timeout=LIMIT_S, verify=False) as http:
             yield f"http://127.0.0.1:{channel.port}/hook/ci", http
 
 
 async def ask_for_answer(http: httpx2.AsyncClient, url: str, id: str) -> dict[str, Any]:
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while True:
             found = (await http.get(f"{url}/{id}", headers=make_headers(id, b""))).json()
             if found["state"] in ("done", "failed"):
@@ -119,6 +121,7 @@ async def test_files_of_the_model(home: Path) -> None:
         async with serve(model, home) as (url, http):
             name = (await http.post(url, content=b"go", headers=make_headers("1", b"go"))).json()["id"]
             found = await ask_for_answer(http, url, name)
+            await until(lambda: not open_store().list_heads(), "what has no callback URL is done with")
     assert found == {"id": name, "state": "done", "text": "The report:", "files": [wanted]}
     async with receive_callbacks() as receiver:
         with ScriptedServer(script) as model:
@@ -141,9 +144,7 @@ async def test_answers_are_sent_to_the_callback_url(home: Path) -> None:
                     await http.post(url, content=b"go", headers=make_headers(number, b"go"))
                 await receiver.wait_for(3)
                 store = open_store()
-                async with asyncio.timeout(10):
-                    while not store.list_failed():
-                        await asyncio.sleep(0.02)
+                await until(store.list_failed)
     first, again, other = receiver.received
     assert first.body == again.body and first.headers["x-odin-id"] == again.headers["x-odin-id"]
     assert [json.loads(one.body)["text"] for one in (again, other)] == ["one", "two"]
@@ -164,30 +165,40 @@ async def test_the_chat_in_a_terminal(home: Path) -> None:
     with ScriptedServer([say("hello"), say("later")]) as model:
         async with run_gateway(model, Platform(), home, owners=()):
             lines, out = asyncio.Queue[str](), io.StringIO()
-            async with asyncio.timeout(10):
-                while not (locate_gateway() / SOCKET_NAME).exists():
-                    await asyncio.sleep(0.01)
+            await until((locate_gateway() / SOCKET_NAME).exists)
             chat = asyncio.create_task(chat_in_terminal(locate_gateway(), "main", out, lines))
             lines.put_nowait("hi\n")
             lines.put_nowait(f"/bind {home}\n")
-            async with asyncio.timeout(10):
-                while "This chat works in" not in out.getvalue():
-                    await asyncio.sleep(0.02)
+            await until(lambda: "This chat works in" in out.getvalue())
             assert out.getvalue().startswith("hello\n")
             lines.put_nowait("go on\n")
             lines.put_nowait("")
             await chat
             await asyncio.to_thread(model.wait_for, 2)
             store = open_store()
-            async with asyncio.timeout(10):
-                while not any(item.unsent for item in store.list_chats()):
-                    await asyncio.sleep(0.02)
+            await until(lambda: any(item.unsent for item in store.list_chats()))
             out = io.StringIO()
             chat = asyncio.create_task(chat_in_terminal(locate_gateway(), "main", out, lines))
-            async with asyncio.timeout(10):
-                while "later" not in out.getvalue():
-                    await asyncio.sleep(0.02)
+            await until(lambda: "later" in out.getvalue())
             lines.put_nowait("")
             await chat
     with pytest.raises(UsageError, match="No gateway is running"):
         await chat_in_terminal(locate_gateway(), "main", io.StringIO(), asyncio.Queue())
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+async def test_the_chat_in_a_terminal_that_is_ended_as_it_starts_leaves_nothing(home: Path, steps: int) -> None:
+    platform, path = Platform(), locate_gateway() / SOCKET_NAME
+    with ScriptedServer([]) as model:
+        async with run_gateway(model, platform, home) as gateway:
+            await platform.wait_until(lambda: platform.inbox is not None)
+    assert platform.setup is not None
+    before = list_open_files()
+    running = asyncio.create_task(TerminalChannel(platform.setup).run(gateway))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    assert path.exists()
+    running.cancel()
+    await asyncio.wait((running,))
+    assert not path.exists()
+    await until(lambda: not list_open_files() - before)

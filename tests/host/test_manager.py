@@ -19,6 +19,7 @@ from odin.engine.client import LocalClient
 from odin.host.manager import NEW_TITLE, SessionManager, get_manager
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, call, say
+from tests.waiting import LIMIT_S, TimeLimit
 
 
 def make_options(server: ScriptedServer, workspace: Path, **more: object) -> Options:
@@ -28,7 +29,7 @@ def make_options(server: ScriptedServer, workspace: Path, **more: object) -> Opt
 async def ask(client: Client, text: str) -> TurnEnded:
     events = client.stream_events()
     await client.submit(Prompt(os.urandom(4).hex(), text))
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         async for envelope in events:
             if isinstance(envelope.event, TurnEnded):
                 return envelope.event
@@ -93,7 +94,7 @@ async def test_file_searches_of_two_clients_do_not_end_each_other(workspace: Pat
         manager = SessionManager()
         one = await manager.open(make_options(server, workspace))
         two = manager.attach(one.session.id)
-        async with asyncio.timeout(20):
+        async with TimeLimit():
             found: list[tuple[str, ...]] = []
             while found != [("apple.py",), ("berry.py",)]:
                 found = list(await asyncio.gather(one.find_files("apple"), two.find_files("berry")))
@@ -178,7 +179,7 @@ async def test_reading_a_long_log_does_not_stop_other_sessions(
     go_on = threading.Event()
 
     def read_slowly(path: Path) -> Iterator[Envelope]:
-        assert go_on.wait(20), "the other session waits for the log of this one"
+        assert go_on.wait(LIMIT_S), "the other session waits for the log of this one"
         return read_log(path)
 
     with ScriptedServer([say("one"), say("two"), say("three")]) as server:
@@ -207,7 +208,7 @@ async def test_a_slow_disk_stops_only_the_session_that_writes(workspace: Path, m
     def sync_slowly(fd: int) -> None:
         if os.readlink(f"/proc/self/fd/{fd}").startswith(str(workspace)):
             reached.set()
-            assert go_on.wait(20), "the other session waits for the file of this one"
+            assert go_on.wait(LIMIT_S), "the other session waits for the file of this one"
 
     script = [call("WriteFile", {"path": str(workspace / "a.txt"), "content": "new"}), say("two"), say("one")]
     with ScriptedServer(script) as server:

@@ -20,6 +20,7 @@ from odin.testing import ScriptedServer, Turn, call, say
 from odin.testing.script import SeenRequest
 from tests.sandbox.processes import list_helpers, list_more_helpers
 from tests.soak import list_seeds, soak
+from tests.waiting import TimeLimit, until
 
 SESSIONS = 100
 ACTIVE = 20
@@ -35,7 +36,7 @@ async def ask(client: LocalClient, text: str) -> list[Envelope]:
     seen: list[Envelope] = []
     events = client.stream_events()
     await client.submit(Prompt(os.urandom(4).hex(), text))
-    async with asyncio.timeout(60):
+    async with TimeLimit():
         async for envelope in events:
             seen.append(envelope)
             if isinstance(envelope.event, TurnEnded):
@@ -70,9 +71,7 @@ async def test_a_hundred_sessions_do_not_meet(tmp_path: Path, seed: int) -> None
                 assert {envelope.session for envelope in seen} == {clients[number].session.id}
                 (ended,) = [envelope.event for envelope in seen if isinstance(envelope.event, ToolEnded)]
                 assert ended.text.strip() == f"user {number} in {folders[number]}"
-        async with asyncio.timeout(30):
-            while len(list_more_helpers(before)) > 10:
-                await asyncio.sleep(0.1)
+        await until(lambda: len(list_more_helpers(before)) <= 10)
         assert await manager.close(30)
         assert list_more_helpers(before) == {}
 

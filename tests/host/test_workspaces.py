@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from odin.config import Options
 from odin.core.call_events import QuestionsAsked, ToolEnded, ToolProgressed
 from odin.core.event import AnyEvent, TurnEnded, Warned
 from odin.core.op import AnswerQuestions, ControlLanguageServer, ControlServers, Prompt
-from odin.core.timing import Timing
 from odin.engine.client import LocalClient
 from odin.host.manager import SessionManager
 from odin.testing import ScriptedServer, Turn, call, say
@@ -22,6 +22,7 @@ from odin.testing.script import SeenRequest
 from tests.lsp.conftest import FAKE_SERVER, LONG_WAITS
 from tests.mcp_client.test_session import PROGRAM, configure, make_server_settings
 from tests.sandbox.processes import list_helpers
+from tests.waiting import TimeLimit, until
 
 
 def answer(request: SeenRequest) -> Turn:
@@ -49,7 +50,7 @@ class Session:
         """Return the result of the call that the model makes."""
         stream = self.client.stream_events()
         await self.client.submit(Prompt(os.urandom(4).hex(), f"<do>{what}</do>"))
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for envelope in stream:
                 self.events.append(envelope.event)
                 if isinstance(envelope.event, QuestionsAsked):
@@ -63,9 +64,7 @@ class Session:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def wait_for(self, kind: type[Any]) -> None:
-        async with asyncio.timeout(20):
-            while not self.all(kind):
-                await asyncio.sleep(0.01)
+        await until(lambda: self.all(kind))
 
 
 Open = Callable[..., Awaitable[Session]]
@@ -91,9 +90,7 @@ def list_programs(*names: str) -> list[int]:
 
 
 async def wait_for_programs(name: str, count: int) -> None:
-    async with asyncio.timeout(20):
-        while len(list_programs(name)) != count:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(list_programs(name)) == count)
 
 
 def configure_language_server(home: Path) -> None:
@@ -152,7 +149,7 @@ async def test_a_change_of_tools_reaches_every_session(open_session: Open, home:
     one, two = await open_session(), await open_session()
     await one.do("echo")
     await two.do("change")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while [(await session.client.get_info()).servers[0].tools for session in (one, two)] != [1, 1]:
             await asyncio.sleep(0.01)
     assert await asyncio.gather(one.do("fresh"), two.do("fresh")) == ["fresh: hi", "fresh: hi"]
@@ -190,7 +187,7 @@ async def test_a_server_that_failed_is_tried_again_by_the_next_session(open_sess
     program.chmod(0o755)
     two = await open_session()
     await two.do("echo")  # its first request cannot know the tools yet
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while (await two.client.get_info()).servers[0].state != "ready":
             await asyncio.sleep(0.01)
     assert await two.do("echo") == await one.do("echo") == "echo: hi"
@@ -246,7 +243,7 @@ async def test_a_language_server_that_is_not_used_ends_and_starts_again(
     open_session: Open, workspace: Path, home: Path
 ) -> None:
     configure_language_server(home)
-    session = await open_session(timing=Timing(lsp_cold_s=20.0, lsp_warm_s=20.0, lsp_unused_s=0.3))
+    session = await open_session(timing=replace(LONG_WAITS, lsp_unused_s=0.01))
     for name in ("a.txt", "b.txt"):
         assert "bad word" in await session.do(str(workspace / name))
         await wait_for_programs(FAKE_SERVER, 0)
@@ -260,6 +257,6 @@ async def test_files_are_found_after_another_session_is_closed(open_session: Ope
     await asyncio.sleep(0)
     await one.client.close()
     await searching
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while await two.client.find_files("apple") != ("apple.py",):
             await asyncio.sleep(0.01)

@@ -16,13 +16,18 @@ from odin.lsp.detection import find_servers
 from odin.lsp.server import LanguageServer
 from odin.lsp.servers import LanguageServers
 from odin.sandbox.runner import ProcessRunner
+from tests.waiting import LIMIT_S
 
 FAKE_SERVER = str(Path(__file__).parent / "fake_server.py")
 
 Serve = Callable[..., LanguageServers]
 
-LONG_WAITS = Timing(lsp_cold_s=20.0, lsp_warm_s=20.0)
+LONG_WAITS = Timing(lsp_cold_s=LIMIT_S, lsp_warm_s=LIMIT_S)
 """Long enough for a slow machine: most tests check content, not timing."""
+
+
+async def find_no_sandbox() -> bool:
+    return False
 
 
 def make_settings(*quirks: str, **more: Any) -> LanguageServerSettings:
@@ -52,7 +57,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
         writable = WritableFolders((root,))
         servers = (
             LanguageServer(
-                spec, root, runner, env=os.environ, writable=writable, is_confined=lambda: False, timing=timing
+                spec, root, runner, env=os.environ, writable=writable, can_confine=find_no_sandbox, timing=timing
             )
             for spec in specs
         )

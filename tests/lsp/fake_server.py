@@ -161,6 +161,8 @@ def misbehave(method: str) -> None:
         os.close(0)
     if QUIRKS & {f"hang:{method}", f"deaf:{method}"}:
         time.sleep(600)
+    if f"slow:{method}" in QUIRKS:
+        time.sleep(0.3)
     if f"garbage:{method}" in QUIRKS:
         os.write(1, b"hello, I am not a server\r\n\r\n" * 200)
     if f"broken:{method}" in QUIRKS:

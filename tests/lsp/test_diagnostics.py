@@ -11,8 +11,9 @@ from odin.core.timing import Timing
 from odin.lsp import servers as servers_module
 from odin.lsp.documents import Diagnostic, WatchedChange
 from odin.lsp.servers import MAX_WARM_UPS, LanguageServers, LateErrors, review_files, warm_up
+from tests.waiting import TimeLimit, until
 
-from .conftest import Serve
+from .conftest import LONG_WAITS, Serve
 
 SHORT_WAITS = Timing(lsp_cold_s=0.1, lsp_warm_s=0.05)
 
@@ -74,7 +75,7 @@ async def test_clangd_errors_are_preliminary_until_it_has_read_the_headers(serve
     await asyncio.sleep(0.02)
     assert notify("publishDiagnostics", diagnostics=[error]) == (False, False)
     notify("clangd.fileStatus", state="idle")
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         await document.published.wait()
     assert document.is_current
 
@@ -127,6 +128,17 @@ async def test_late_errors_omit_reported_and_outdated_ones(serve: Serve, tmp_pat
     assert report(other) == []
 
 
+@pytest.mark.parametrize("method", ["initialize", "textDocument/diagnostic", "textDocument/didOpen"])
+@pytest.mark.parametrize("kind", ["push", "pull"])
+async def test_a_server_is_not_unused_while_it_is_slow_to_answer(
+    serve: Serve, tmp_path: Path, kind: str, method: str
+) -> None:
+    servers = serve(kind, f"slow:{method}", timing=msgspec.structs.replace(LONG_WAITS, lsp_unused_s=0.01))
+    for name in ("a.txt", "b.txt"):  # it ends between the two, and starts again
+        assert await review(servers, write(tmp_path, "BAD\n", name)) == [f"{name}:1:1: bad word [fake B1]"]
+        await until(lambda: servers.all[0].status == "idle")
+
+
 async def test_invalid_diagnostics_are_ignored(serve: Serve, tmp_path: Path):
     path = write(tmp_path, "x\nBAD\n")
     assert await review(serve("lies"), path) == ["a.txt:2:1: bad word [fake B1]"]
@@ -146,7 +158,7 @@ async def test_number_and_length_of_errors_are_bounded(serve: Serve, tmp_path: P
 async def test_faulty_server_delays_a_review_only_briefly(serve: Serve, tmp_path: Path, quirk: str):
     servers = serve(quirk, timing=SHORT_WAITS)
     path = write(tmp_path, "BAD\n")
-    async with asyncio.timeout(20):  # without short waits, each quirk would block for 30 seconds or longer
+    async with TimeLimit():  # without short waits, each quirk would block for 30 seconds or longer
         for _ in range(6):
             assert (await review_files(servers, [path])).text == ""
 
@@ -185,7 +197,7 @@ async def test_a_server_that_does_not_read_fails_at_once(serve: Serve):
     servers = serve("deaf:initialized", timing=Timing(lsp_exit_s=0.0))
     server = servers.all[0]
     await server.get_ready()
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while server.status == "ready":
             server.report_changes([WatchedChange(f"{servers.root}/a.txt", 2)])
             await asyncio.sleep(0.01)

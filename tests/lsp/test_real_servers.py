@@ -28,6 +28,7 @@ from odin.lsp.server import LanguageServer
 from odin.lsp.servers import LanguageServers, LateErrors, review_files
 from odin.lsp.tool import LspRenameTool, LspTool
 from odin.sandbox.runner import ProcessRunner
+from tests.waiting import TimeLimit
 
 from .conftest import LONG_WAITS
 
@@ -164,7 +165,7 @@ async def start_server(name: str, project: SampleProject, folder: Path) -> Async
         pytest.skip(f"{missing[0]} is not installed")
     sandbox = LazySandbox(load(root, env, trust=True), make_environment(env, root))
     runner = ProcessRunner(make_environment(env, "/"), sandbox=sandbox.get)
-    make = partial(LanguageServer, env=env, writable=sandbox.writable, is_confined=sandbox.is_confining)
+    make = partial(LanguageServer, env=env, writable=sandbox.writable, can_confine=sandbox.can_confine)
     yield LanguageServers(root, [make(spec, root, runner, timing=LONG_WAITS) for spec in specs])
     await runner.close()
 
@@ -242,7 +243,7 @@ async def test_real_server_finds_symbols_renames_and_reports_errors(servers: Lan
     with Path(root, main).open("a") as file:
         file.write(project.broken)
     found = (await review_files(servers, [f"{root}/{main}"], late)).text.splitlines()[1:]
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         while not found:  # errors of the compiler come later
             await asyncio.sleep(0.1)
             found = late.take_note(root).splitlines()[1:]

@@ -30,6 +30,7 @@ from odin.lsp.detection import (
 from odin.lsp.protocol import ServerFault
 from tests.conftest import RunHere
 from tests.table import each
+from tests.waiting import LIMIT_S
 
 from .conftest import FAKE_SERVER, Serve
 
@@ -156,7 +157,7 @@ def test_programs_in_any_folder_that_commands_can_write_are_not_started_without_
     install(tmp_path / "cargo/bin", "x")
     spec = ServerSpec("x", (f"{tmp_path}/cargo/bin/x", "/bin/x"))
     for writable, program in ((NOTHING, spec.programs[0]), (WritableFolders((str(tmp_path / "cargo"),)), "/bin/x")):
-        launch = plan_launch(spec, str(tmp_path / "p"), {}, writable=writable, is_confined=lambda: False)
+        launch = plan_launch(spec, str(tmp_path / "p"), {}, writable=writable, is_confined=False)
         assert launch.argv == (program,)
 
 
@@ -165,18 +166,18 @@ def test_sandboxed_server_gets_its_own_caches(tmp_path: Path):
     env = {"HOME": str(tmp_path)}
     for writes in (False, True):
         spec = msgspec.structs.replace(gopls, programs=("/bin/gopls",), writes=writes)
-        inside = plan_launch(spec, str(tmp_path / "p"), env, writable=NOTHING, is_confined=lambda: True)
+        inside = plan_launch(spec, str(tmp_path / "p"), env, writable=NOTHING, is_confined=True)
         assert inside.profile.name == "server" and inside.profile.scope is not None
         *project, folder = inside.profile.scope
         assert project == [str(tmp_path / "p")] * writes
         assert Path(folder).is_dir() and Path(folder).parent == tmp_path / ".cache/odin/servers"
         assert inside.env == {"GOCACHE": f"{folder}/gocache", "GOPLSCACHE": f"{folder}/goplscache"}
-    other = plan_launch(spec, str(tmp_path / "q"), env, writable=NOTHING, is_confined=lambda: True)
+    other = plan_launch(spec, str(tmp_path / "q"), env, writable=NOTHING, is_confined=True)
     assert other.env["GOCACHE"] != inside.env["GOCACHE"]
     folders = tmp_path / ".cache/odin/servers"
     for thread in threading.enumerate():
         if thread.name == "odin-caches":  # it removes unused caches, too
-            thread.join(20)
+            thread.join(LIMIT_S)
     for name, age in (("old", 31 * 86_400), ("new", 86_400)):
         (folders / name / "deep").mkdir(parents=True)
         os.utime(folders / name, (time.time() - age, time.time() - age))
@@ -189,9 +190,9 @@ def test_sandboxed_server_gets_its_own_caches(tmp_path: Path):
             str(tmp_path / "p"),
             {"ODIN_CACHE_DIR": f"{tmp_path}/file/x"},
             writable=NOTHING,
-            is_confined=lambda: True,
+            is_confined=True,
         )
-    outside = plan_launch(spec, str(tmp_path / "p"), env, writable=NOTHING, is_confined=lambda: False)
+    outside = plan_launch(spec, str(tmp_path / "p"), env, writable=NOTHING, is_confined=False)
     assert (outside.profile.name, "GOCACHE" in outside.env) == ("none", False)
 
 

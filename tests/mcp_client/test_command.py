@@ -17,6 +17,7 @@ from odin.commands.mcp_serve import MAX_OPEN_SESSIONS, ServedSessions, make_serv
 from odin.config import Options
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, say
 from tests.mcp_client.test_session import PROGRAM, configure, make_server_settings
+from tests.waiting import TimeLimit
 
 
 def test_a_server_is_added_listed_shown_and_removed(run_odin: Any, home: Path):
@@ -342,7 +343,7 @@ async def test_a_failed_or_cancelled_call_leaves_no_running_turn(make_pool: Any,
             if fault == "cancel":
                 writing.cancel()
             done: Any = (await asyncio.gather(writing, return_exceptions=True))[0]
-            async with asyncio.timeout(5):
+            async with TimeLimit():
                 last = await client.call_tool("ask", {**again, "prompt": "Are you there?"})
             assert last.structured_content["answer"] == ("Refused." if fault == "cancel" else "Still here.")
         await pool.close()

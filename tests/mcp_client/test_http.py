@@ -1,6 +1,5 @@
 """MCP servers over HTTP: the official server on loopback, headers, faults, and sign-in."""
 
-import asyncio
 import json
 import os
 import socket
@@ -27,6 +26,7 @@ from odin.core.timing import Timing
 from odin.mcp.oauth import StoredTokens, log_in, log_out, make_key_name
 from odin.testing import say
 from tests.mcp_client.test_session import StartSession, call_tiny, configure, describe_tool, start_session
+from tests.waiting import LIMIT_S, TimeLimit
 
 __all__ = ["start_session"]
 
@@ -46,7 +46,7 @@ def serve_app(app: Any, port: int = 0) -> Generator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = server.force_exit = True
-        thread.join(5)
+        thread.join(LIMIT_S)
 
 
 def make_server() -> MCPServer:
@@ -204,7 +204,7 @@ async def test_closing_does_not_wait_for_a_server_that_does_not_answer(start_ses
         timing = Timing(mcp_goodbye_s=0.05)
         session = await start_session([call_tiny("echo"), say("done")], allowed_tools=("mcp__tiny",), timing=timing)
         await session.prompt()
-        async with asyncio.timeout(2):
+        async with TimeLimit():
             await session.client.close()
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +29,7 @@ from odin.replay.replay import ReplayOptions, replay_session
 from odin.testing import ScriptedServer, call, say
 from odin.ui.progress import describe_activity
 from tests.ui.pseudo_terminal import open_terminal
+from tests.waiting import TimeLimit, wait_until
 
 EventT = TypeVar("EventT")
 PROGRAM = str(Path(__file__).with_name("server.py"))
@@ -60,7 +60,7 @@ class Session:
     async def prompt(self, text: str = "Go.", mode: Any = "edit_mode") -> TurnEnded:
         stream = self.client.stream_events()
         await self.client.submit(Prompt(os.urandom(4).hex(), text, mode))
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for envelope in stream:
                 event = envelope.event
                 self.events.append(event)
@@ -76,7 +76,7 @@ class Session:
 
     async def wait_for(self, stream: AsyncIterator[Envelope], kind: type[EventT], *, allow: bool = False) -> EventT:
         """Return the next event of this type. With `allow`, allow every permission request until then."""
-        async with asyncio.timeout(10):
+        async with TimeLimit():
             async for envelope in stream:
                 if allow and isinstance(envelope.event, PermissionAsked):
                     await self.client.submit(AnswerPermission(envelope.event.ask_id, True))
@@ -103,7 +103,7 @@ StartSession = Callable[..., Awaitable[Session]]
 
 
 async def wait_for_state(session: Session, server: str, state: str) -> None:
-    async with asyncio.timeout(10):
+    async with TimeLimit():
         while (await session.get_state(server)).state != state:
             await asyncio.sleep(0.01)
 
@@ -757,16 +757,10 @@ def test_a_server_ends_if_odin_is_killed(workspace: Path, home: Path):
         odin = subprocess.Popen(
             [sys.executable, "-m", "odin", "-p", "go"], env=env, cwd=workspace, stdin=subprocess.DEVNULL
         )
-        deadline = time.monotonic() + 20
-        while not find_processes(mark) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert find_processes(mark)
+        wait_until(lambda: find_processes(mark))
         odin.kill()
         odin.wait()
-        deadline = time.monotonic() + 5
-        while find_processes(mark) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    assert find_processes(mark) == []
+        wait_until(lambda: not find_processes(mark))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.monkey.log_checks import LoopErrors, check_log, check_prompts, count_
 from tests.monkey.random_model import RandomModel
 from tests.monkey.random_user import MODELS, RandomUser
 from tests.pictures import png
+from tests.waiting import until
 
 WINDOW = 20_000
 
@@ -82,9 +83,7 @@ async def _check_last_prompt(user: RandomUser) -> None:
     await user.submit(Interrupt(queue="drop"))
     await user.wait_until_quiet()
     await user.submit(Prompt("the-last", "And now?"))
-    async with asyncio.timeout(60):
-        while "the-last" not in user.ended:
-            await asyncio.sleep(0.005)
+    await until(lambda: "the-last" in user.ended)
     await user.wait_until_quiet()
     last = await user.close()
     check_log(await user.get_log_path(), user.project, last, user.submitted, user.edited_files)

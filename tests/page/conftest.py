@@ -17,14 +17,21 @@ from odin.testing.script import Player
 from tests.page.visit import HandName, Visit, launch_browser, require_chromium, visit
 from tests.server.served import Served, serve
 
-HERE = Path(__file__).parent
+SHORT_RUN = (
+    "test_pair_ask_and_see_the_answer_arrive[keyboard]",
+    "test_answer_permission_requests[touch]",
+    "test_the_policy_is_in_force",
+)
+"""The tests in a browser that `make test` runs, too: each takes two seconds of the processor."""
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """The browser belongs to one event loop, so these tests share it."""
-    for item in items:
-        if HERE in item.path.parents and isinstance(item, pytest.Function) and iscoroutinefunction(item.obj):
+    for item in (item for item in items if item.nodeid.startswith("tests/page/")):
+        if isinstance(item, pytest.Function) and iscoroutinefunction(item.obj):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            if "browser" in item.fixturenames and item.name not in SHORT_RUN:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
 from playwright.async_api import expect
 
 from odin.core.op import Answer, Prompt
@@ -33,7 +32,6 @@ async def test_the_token_is_in_no_address_and_the_code_leaves_it(open_stage: Ope
         assert token not in log
 
 
-@pytest.mark.slow
 async def test_who_may_prompt_but_not_approve_sees_requests_without_answers(open_stage: OpenStage) -> None:
     async with open_stage(WRITE, right="prompt") as stage:
         visit = stage.visit
@@ -53,7 +51,6 @@ async def test_who_may_prompt_but_not_approve_sees_requests_without_answers(open
         await visit.shows("needs the right to approve", place=visit.toasts)
 
 
-@pytest.mark.slow
 async def test_who_may_view_has_no_composer(open_stage: OpenStage) -> None:
     async with open_stage(WRITE, right="view") as stage:
         visit = stage.visit
@@ -112,7 +109,6 @@ async def test_a_wrong_code_is_refused_with_a_sentence(open_visit: OpenVisit, wo
             assert any("Chrome" in name for name in names), names
 
 
-@pytest.mark.slow
 async def test_an_unknown_session_is_explained(open_stage: OpenStage) -> None:
     async with open_stage([say("Yes.")]) as stage:
         visit = stage.visit

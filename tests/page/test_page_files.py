@@ -9,7 +9,10 @@ from playwright.async_api import expect
 from odin.server.page.files import STATIC
 from odin.testing import ScriptedServer, say
 from tests.page.conftest import OpenStage, OpenVisit, play
+from tests.page.routes import read_state
+from tests.page.samples import make_blocks
 from tests.server.served import serve
+from tests.waiting import until
 
 MAX_BYTES = 200_000
 
@@ -93,3 +96,26 @@ async def test_the_page_works_below_a_base_path(open_visit: OpenVisit, workspace
                 assert keys == ["odin:token:/tools/odin/"]
                 await visit.page.reload()
                 await expect(visit.block("answer")).to_contain_text("Below.")
+
+
+_TELL = """globalThis.ask = fetch;
+globalThis.fetch = (address, options) => String(address).includes('/view') ? Promise.resolve(new Response(
+    new ReadableStream({start: (stream) => {
+        globalThis.tell = (name, data) => stream.enqueue(
+            new TextEncoder().encode(`event: ${name}\\ndata: ${JSON.stringify(data)}\\n\\n`));
+    }}))) : ask(address, options);"""
+
+
+async def test_the_first_blocks_are_shown_without_a_change_of_the_state(open_stage: OpenStage) -> None:
+    """The state that a page is told may be ahead of the events."""
+    async with open_stage() as stage:
+        visit = stage.visit
+        state = await read_state(stage.served, stage.session)
+        await visit.context.add_init_script(_TELL)
+        await visit.page.reload()
+        await until(lambda: visit.page.evaluate("'tell' in globalThis"))
+        await visit.page.evaluate("state => tell('start', {first: 0, blocks: [], state})", state)
+        await visit.shows("Describe a task.")
+        blocks = make_blocks(lambda name: f"The {name}.")
+        await visit.page.evaluate("blocks => tell('change', {splice: [[0, 0, blocks]]})", blocks)
+        await expect(visit.block("prompt").first).to_be_visible()

@@ -14,13 +14,14 @@ from playwright.async_api import Browser, BrowserContext, Locator, Page, Playwri
 from odin.core.rights import Right
 from odin.server.access import AccessStore
 from odin.testing import ScriptedServer
+from tests.waiting import LIMIT_S
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
-WAIT_MS = 15_000
+WAIT_MS = LIMIT_S * 1000
 
 HandName = Literal["keyboard", "touch"]
 Name = str | re.Pattern[str]
@@ -160,8 +161,10 @@ class Visit:
         self.is_touch = hand == "touch"
         self.requests: list[str] = []
         self.authorized: list[str] = []
+        self.answers: list[str] = []
         self.problems: list[str] = []
         context.on("request", self._note_request)
+        context.on("response", lambda one: self.answers.append(f"{one.status} {one.request.method} {one.url}"))
         context.on("console", lambda message: self._note(message.type, message.text))
         context.on(
             "weberror", lambda error: self.problems.append(f"uncaught: {getattr(error.error, 'stack', error.error)}")
@@ -225,7 +228,13 @@ class Visit:
     async def shows(self, *texts: str, place: Locator | None = None) -> None:
         """Wait until the place, which is the conversation, shows all texts."""
         for text in texts:
-            await expect(place or self.conversation).to_contain_text(text)
+            try:
+                await expect(place or self.conversation).to_contain_text(text)
+            except AssertionError as error:
+                answers = "\n".join(self.answers[-20:])
+                written = [await one.input_value() for one in await self.prompt.all()]
+                error.add_note(f"prompts: {written}, problems: {self.problems}, the last answers:\n{answers}")
+                raise
 
     # --- what a user does ---
 

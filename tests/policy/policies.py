@@ -26,6 +26,9 @@ class FakeConfinement:
         self._level: CommandLevel = level
         self._why = why or ("no sandbox works on this machine" if level == "none" else "")
 
+    async def examine(self) -> None:
+        pass
+
     def is_confining(self, command: str = "") -> bool:
         return self._level != "none"
 

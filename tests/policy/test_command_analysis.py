@@ -16,6 +16,7 @@ from odin.policy.commands.parser import parse_command
 from odin.policy.commands.syntax import MAX_COMMAND_CHARS, Unparseable
 from tests.policy.policies import make_scope
 from tests.table import each
+from tests.waiting import LIMIT_S
 
 # --- commands and redirections ---
 
@@ -184,7 +185,7 @@ SHELLISH = st.text(st.sampled_from(list("ab '\"\\$(){}`;|&<>#*~=\n")), max_size=
 @pytest.mark.slow
 @given(SHELLISH)
 def test_text_that_bash_rejects_is_not_read_only(text: str):
-    ran = subprocess.run(["bash", "-n", "-c", text], capture_output=True, check=False, timeout=10)
+    ran = subprocess.run(["bash", "-n", "-c", text], capture_output=True, check=False, timeout=LIMIT_S)
     if ran.returncode:
         assert not is_plainly_read_only(text, make_scope("/"))
 

@@ -12,6 +12,7 @@ from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.parser import examine_command, parse_command
 from odin.policy.commands.syntax import MAX_COMMAND_CHARS, CommandAnalysis, ShellWord, Unparseable
 from tests.table import each
+from tests.waiting import LIMIT_S
 
 
 def parse_words(command: str) -> list[ShellWord]:
@@ -144,7 +145,7 @@ def test_literal_words_are_the_words_that_bash_produces(tmp_path_factory: pytest
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
-        timeout=20,
+        timeout=LIMIT_S,
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.decode().split("\0")[:-1] == [word.text for word in found[2:]]
@@ -560,7 +561,7 @@ def test_analysis_of_deep_nesting_terminates(opening: str):
 
 def test_the_parser_is_not_loaded_before_it_is_needed(tmp_path: Path):
     code = "import sys, odin.policy.policy; assert not [n for n in sys.modules if n.startswith('tree_sitter')]"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=LIMIT_S)
 
 
 @each(

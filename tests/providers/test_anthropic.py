@@ -31,6 +31,7 @@ from odin.providers.anthropic import AnthropicProvider, encode_request
 from odin.providers.http import HttpClient
 from odin.providers.wire import ApiKey, FixedKey, WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
+from tests.waiting import LIMIT_S
 
 from .histories import (
     TOOLS,
@@ -54,7 +55,7 @@ async def open_provider(url: str, key: str = "k") -> AsyncGenerator[AnthropicPro
     http = HttpClient({})
     try:
         yield AnthropicProvider(
-            name="anthropic", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=5)
+            name="anthropic", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=LIMIT_S)
         )
     finally:
         await http.close()

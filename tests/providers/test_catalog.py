@@ -28,6 +28,7 @@ from odin.providers.settings import ModelSettings, ProviderSettings
 from odin.providers.wire import WireProvider
 from odin.testing import ScriptedServer, say
 from tests.table import each
+from tests.waiting import LIMIT_S
 
 from .servers import collect
 
@@ -321,5 +322,5 @@ def test_connecting_to_one_provider_does_not_import_the_others() -> None:
         "others = {'odin.providers.anthropic', 'odin.providers.openai_responses'}\n"
         "print(loaded & others, heavy & set(sys.modules))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LIMIT_S)
     assert ran.stdout.strip() == "set() set()"

@@ -27,6 +27,7 @@ from odin.providers.gemini import FOREIGN_SIGNATURE, GeminiProvider, clean_schem
 from odin.providers.http import HttpClient
 from odin.providers.wire import ApiKey, ListedModel, WireOptions
 from odin.testing import ScriptedServer, Turn, call, fault, reply, say
+from tests.waiting import LIMIT_S
 
 from ..table import each
 from .histories import TOOLS, hold_conversation, make_script, reply_kinds
@@ -45,7 +46,9 @@ PNG = bytes.fromhex(
 async def open_provider(url: str, key: str = "k") -> AsyncGenerator[GeminiProvider]:
     http = HttpClient({})
     try:
-        yield GeminiProvider(name="google", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=5))
+        yield GeminiProvider(
+            name="google", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=LIMIT_S)
+        )
     finally:
         await http.close()
 

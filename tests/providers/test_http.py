@@ -28,6 +28,7 @@ from odin.providers.address import find_route, parse_address, set_proxy
 from odin.providers.http import HttpClient
 from odin.testing import ScriptedServer, say
 from tests.table import each
+from tests.waiting import LIMIT_S, within_limit
 
 from .servers import Connection, Listener, make_chunked_response, make_response, serve, serve_answers
 
@@ -373,7 +374,7 @@ async def test_cancelling_a_request_closes_the_connection() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(gone.wait(), 5)
+        await within_limit(gone.wait())
 
 
 # --- waiting ---
@@ -455,7 +456,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ca")
 
     def openssl(*args: str) -> None:
-        subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True, timeout=60)
+        subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True, timeout=LIMIT_S)
 
     openssl(
         *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"),
@@ -508,7 +509,7 @@ async def test_private_authority_is_trusted_if_configured(authority: Path, varia
             check=True,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT_S,
         )
         (value / f"{ran.stdout.strip()}.0").write_text((authority / "ca.pem").read_text())
     async with open_secure_server(authority) as server, open_client({variable: str(value)}) as http:

@@ -23,6 +23,7 @@ from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, fault, say
 from odin.testing.script import Api, SeenRequest
 from tests import pictures
+from tests.waiting import LIMIT_S
 
 from .histories import TOOLS, strip_closing_brackets
 from .servers import get_reply
@@ -184,7 +185,9 @@ async def open_provider(api: str, server: ScriptedServer) -> AsyncGenerator[Prov
     http = HttpClient({})
     base = server.url if api in ("anthropic", "gemini") else server.openai_url
     try:
-        yield PROVIDERS[api](name="here", base_url=base, api_key="k", http=http, options=WireOptions(idle_timeout=5))
+        yield PROVIDERS[api](
+            name="here", base_url=base, api_key="k", http=http, options=WireOptions(idle_timeout=LIMIT_S)
+        )
     finally:
         await http.close()
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal
@@ -14,12 +13,13 @@ from odin.core.provider import ModelInfo
 from odin.models.local_servers import PORTS, LocalServer, discover_servers, probe_server, read_ports
 from odin.providers.settings import ModelSettings
 from odin.testing import EmulatedLocal, ScriptedServer
+from tests.waiting import LIMIT_S, TimeLimit
 
 Local = Literal["ollama", "lmstudio", "llamacpp", "vllm"]
 
 
 async def discover_server(server: ScriptedServer, env: dict[str, str] | None = None) -> LocalServer:
-    (one,) = await discover_servers(env or {}, ports=[server.port], timeout=5)
+    (one,) = await discover_servers(env or {}, ports=[server.port], timeout=LIMIT_S)
     return one
 
 
@@ -43,7 +43,7 @@ async def test_model_without_tool_support_uses_the_json_contract(kind: Local) ->
 
 async def test_openai_compatible_server_is_accepted() -> None:
     async with serve_pages({"/v1/models": {"object": "list", "data": [{"id": "one"}, {"id": "two"}]}}) as port:
-        (one,) = await discover_servers({}, ports=[port], timeout=5)
+        (one,) = await discover_servers({}, ports=[port], timeout=LIMIT_S)
     assert one.base_url == f"http://127.0.0.1:{port}/v1"
     assert (one.kind, [(model.id, model.context) for model in one.models]) == ("local", [("one", 0), ("two", 0)])
 
@@ -63,7 +63,7 @@ async def test_discovered_server_becomes_settings() -> None:
 
 async def test_ports_are_probed_at_once_and_servers_keep_their_order() -> None:
     with ScriptedServer(local="vllm") as first, ScriptedServer(local="ollama") as second, unused_port() as silent:
-        servers = await discover_servers({}, ports=[second.port, silent, first.port], timeout=5)
+        servers = await discover_servers({}, ports=[second.port, silent, first.port], timeout=LIMIT_S)
     assert [server.kind for server in servers] == ["ollama", "vllm"]
 
 
@@ -96,10 +96,10 @@ async def test_no_ports_means_no_servers() -> None:
 async def test_probe_server_asks_one_url() -> None:
     with ScriptedServer(local="llamacpp", window=8192) as server:
         for url in (server.url, server.openai_url, f"{server.openai_url}/"):
-            one = await probe_server(url, {}, timeout=5)
+            one = await probe_server(url, {}, timeout=LIMIT_S)
             assert one is not None
             assert one.models[0].context == 8192
-    assert await probe_server(server.url, {}, timeout=5) is None
+    assert await probe_server(server.url, {}, timeout=LIMIT_S) is None
 
 
 # --- servers with fixed answers ---
@@ -175,8 +175,8 @@ OLLAMA: Pages = {
 
 async def test_context_of_an_ollama_model_is_the_one_in_effect() -> None:
     async with serve_pages(OLLAMA) as port:
-        (server,) = await discover_servers({}, ports=[port], timeout=5)
-        (configured,) = await discover_servers({"OLLAMA_CONTEXT_LENGTH": "10000"}, ports=[port], timeout=5)
+        (server,) = await discover_servers({}, ports=[port], timeout=LIMIT_S)
+        (configured,) = await discover_servers({"OLLAMA_CONTEXT_LENGTH": "10000"}, ports=[port], timeout=LIMIT_S)
     contexts = {model.id: model.context for model in server.models}
     assert contexts == {"plain": 4096, "wide": 24_576, "narrow": 2048, "loaded": 20_000, "tiny": 4096, "vanished": 4096}
     assert {model.id: model.context for model in configured.models}["plain"] == 10_000
@@ -186,7 +186,7 @@ async def test_context_of_an_ollama_model_is_the_one_in_effect() -> None:
 async def test_llamacpp_without_props_has_models() -> None:
     entry = {"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4096, "n_ctx_train": 99_999, "n_params": 1.7e9}}
     async with serve_pages({"/v1/models": {"data": [entry]}}) as port:
-        (server,) = await discover_servers({}, ports=[port], timeout=5)
+        (server,) = await discover_servers({}, ports=[port], timeout=LIMIT_S)
     assert server.models == (ModelInfo("m", "llamacpp", 4096, 1024, tools="json", strategy="files", parameters=1.7e9),)
 
 
@@ -194,7 +194,7 @@ async def test_llamacpp_template_without_tools_uses_the_json_contract() -> None:
     props = {"default_generation_settings": {"n_ctx": 9000}, "chat_template_caps": {"supports_tools": False}}
     answers: Pages = {"/v1/models": {"data": [{"id": "m", "owned_by": "me"}]}, "/props": props}
     async with serve_pages(answers) as port:
-        (server,) = await discover_servers({}, ports=[port], timeout=5)
+        (server,) = await discover_servers({}, ports=[port], timeout=LIMIT_S)
     assert server.models == (ModelInfo("m", "llamacpp", 9000, 2250, tools="json"),)
 
 
@@ -208,7 +208,7 @@ async def test_image_support_is_detected() -> None:
         "/api/show none": {"capabilities": ["completion", "tools"]},
     }
     async with serve_pages(llama) as one, serve_pages(ollama) as two:
-        first, second = await discover_servers({}, ports=[one, two], timeout=5)
+        first, second = await discover_servers({}, ports=[one, two], timeout=LIMIT_S)
     assert [model.images for model in first.models] == [True]
     assert [model.images for model in second.models] == [True, False]
     assert second.to_settings().models["eyes"].images is True
@@ -221,7 +221,7 @@ async def test_lmstudio_lists_loaded_models_first_and_no_embedding_models() -> N
         {"id": "awake", "type": "vlm", "state": "loaded", "max_context_length": 50_000, "loaded_context_length": 6000},
     ]
     async with serve_pages({"/v1/models": {"data": [{"id": "awake"}]}, "/api/v0/models": {"data": data}}) as port:
-        (server,) = await discover_servers({}, ports=[port], timeout=5)
+        (server,) = await discover_servers({}, ports=[port], timeout=LIMIT_S)
     assert [(model.id, model.context) for model in server.models] == [("awake", 6000), ("resting", 50_000)]
 
 
@@ -238,13 +238,13 @@ async def test_lmstudio_lists_loaded_models_first_and_no_embedding_models() -> N
 )
 async def test_answer_of_another_shape_is_not_a_model_server(answer: Any) -> None:
     async with serve_pages({"/v1/models": answer}) as port:
-        assert await discover_servers({}, ports=[port], timeout=5) == ()
+        assert await discover_servers({}, ports=[port], timeout=LIMIT_S) == ()
 
 
 async def test_invalid_context_sizes_are_unknown() -> None:
     entries = [{"id": str(at), "max_model_len": value} for at, value in enumerate([True, -5, "x", [], 1e300, "8192"])]
     async with serve_pages({"/v1/models": {"data": entries}}) as port:
-        (server,) = await discover_servers({}, ports=[port], timeout=5)
+        (server,) = await discover_servers({}, ports=[port], timeout=LIMIT_S)
     assert [model.context for model in server.models] == [0, 0, 0, 0, 0, 8192]
 
 
@@ -276,13 +276,25 @@ async def drop_connection(writer: asyncio.StreamWriter) -> None:
 @pytest.mark.parametrize("raw", [send_html, send_other_protocol, send_endless_body, drop_connection])
 async def test_other_services_are_skipped(raw: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
     async with serve_pages({}, raw=raw) as port:
-        assert await discover_servers({}, ports=[port], timeout=5) == ()
+        assert await discover_servers({}, ports=[port], timeout=LIMIT_S) == ()
 
 
-async def test_silent_server_does_not_delay_discovery() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    with listener, ScriptedServer(local="vllm") as server:
-        started = time.monotonic()
-        servers = await discover_servers({}, ports=[listener.getsockname()[1], server.port], timeout=0.2)
-        assert time.monotonic() - started < 5
-    assert [server.kind for server in servers] == ["vllm"]
+async def test_the_other_servers_are_asked_while_one_is_silent() -> None:
+    is_asked = asyncio.Event()
+
+    async def stay_silent(writer: asyncio.StreamWriter) -> None:
+        await is_asked.wait()
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        is_asked.set()
+        await write_all(writer, b'HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{"data": [{"id": "x"}]}')
+
+    async with serve_pages({}, raw=stay_silent) as silent, serve_pages({}, raw=answer) as other, TimeLimit():
+        (server,) = await discover_servers({}, ports=[silent, other], timeout=2 * LIMIT_S)
+    assert [model.id for model in server.models] == ["x"]
+
+
+async def test_a_silent_server_does_not_end_discovery_late() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        async with TimeLimit():
+            assert await discover_servers({}, ports=[listener.getsockname()[1]], timeout=0.2) == ()

@@ -24,6 +24,7 @@ from odin.providers.offline.requests import REQUESTS, parse_prompt
 from odin.providers.offline.results import count_results
 from tests.providers.offline_talk import Talk
 from tests.table import each
+from tests.waiting import LIMIT_S
 
 APP = '''"""The app."""
 
@@ -469,7 +470,9 @@ def test_importing_the_planner_does_not_load_its_table():
         "import sys, odin.providers.offline\n"
         "print([name for name in sys.modules if name.startswith('odin.providers.offline.')])"
     )
-    run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=LIMIT_S
+    )
     assert run.stdout.strip() == "['odin.providers.offline.background']"
 
 

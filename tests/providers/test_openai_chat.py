@@ -24,6 +24,7 @@ from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider, encode_request
 from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
+from tests.waiting import LIMIT_S
 
 from .histories import TOOLS
 from .servers import collect, get_reply
@@ -40,7 +41,9 @@ PROMPT = (PromptMessage("hi"),)
 async def open_provider(url: str, key: str = "k") -> AsyncGenerator[ChatProvider]:
     http = HttpClient({})
     try:
-        yield ChatProvider(name="local", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=5))
+        yield ChatProvider(
+            name="local", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=LIMIT_S)
+        )
     finally:
         await http.close()
 

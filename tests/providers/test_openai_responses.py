@@ -33,6 +33,7 @@ from odin.providers.http import HttpClient
 from odin.providers.openai_responses import ResponsesProvider, encode_request
 from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
+from tests.waiting import LIMIT_S
 
 from .histories import (
     TOOLS,
@@ -57,7 +58,7 @@ async def open_provider(url: str) -> AsyncGenerator[ResponsesProvider]:
     http = HttpClient({})
     try:
         yield ResponsesProvider(
-            name="openai", base_url=url, api_key="k", http=http, options=WireOptions(idle_timeout=5)
+            name="openai", base_url=url, api_key="k", http=http, options=WireOptions(idle_timeout=LIMIT_S)
         )
     finally:
         await http.close()

@@ -13,6 +13,7 @@ import pytest
 from odin.core.errors import BadReply, ProviderError, StreamCut, StreamStalled, TlsFailed, Unreachable
 from odin.providers.web import CACHE_BYTES, CACHE_SECONDS, WebFetcher
 from tests.tools.site import open_site
+from tests.waiting import TimeLimit
 
 from .servers import Connection, make_chunked_response, make_response, serve, serve_answers
 
@@ -67,7 +68,7 @@ async def test_long_body_is_truncated_and_its_connection_dropped():
     async with serve(handle) as server, open_fetcher() as web:
         found = await web.fetch(server.url, limit=500_000)
         assert (len(found.body), found.complete) == (500_000, False)
-        async with asyncio.timeout(5):
+        async with TimeLimit():
             await hung_up.wait()
 
 

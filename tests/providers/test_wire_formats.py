@@ -28,6 +28,7 @@ from odin.providers.http import HttpClient
 from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests import pictures
+from tests.waiting import LIMIT_S
 
 from .histories import TOOLS, histories, list_request_prefixes, strip_closing_brackets
 from .servers import collect, get_reply
@@ -53,7 +54,7 @@ class Wire:
         url = server.url if self.name in ("anthropic", "gemini") else server.openai_url
         try:
             yield self.provider(
-                name=self.name, base_url=url, api_key="k", http=http, options=WireOptions(idle_timeout=5)
+                name=self.name, base_url=url, api_key="k", http=http, options=WireOptions(idle_timeout=LIMIT_S)
             )
         finally:
             await http.close()

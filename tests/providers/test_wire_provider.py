@@ -22,6 +22,7 @@ from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider
 from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, fault, retry_after, say
+from tests.waiting import within_limit
 
 from .servers import Connection, Listener, collect, make_chunked_response, make_response, serve, serve_answers
 
@@ -209,7 +210,7 @@ async def test_closing_the_stream_at_any_step_closes_the_connection(steps: int) 
     async with serve(handle) as server:
         await close_stream_after(server, steps)
         if steps > 1:
-            await asyncio.wait_for(gone.wait(), 5)
+            await within_limit(gone.wait())
         assert server.accepted == (steps > 1)
 
 
@@ -235,7 +236,7 @@ async def test_cancelling_in_the_middle_of_a_stream_closes_the_connection() -> N
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(gone.wait(), 5)
+        await within_limit(gone.wait())
 
 
 async def test_dead_idle_connection_is_replaced_without_an_error() -> None:

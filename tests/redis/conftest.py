@@ -24,15 +24,18 @@ from odin.host.manager import SessionManager
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, Turn
 from redis import Redis
+from tests.waiting import LIMIT_S, until
 
 FAST = Timing(
-    redis_answer_s=0.3,
+    redis_answer_s=LIMIT_S,
     redis_batch_s=0.001,
     redis_snapshot_s=0.01,
     redis_beat_s=0.2,
     redis_pauses_s=(0.01, 0.05),
     redis_absent_s=0.2,
+    redis_end_s=LIMIT_S,
 )
+"""Short pauses, and no limit that a slow machine reaches: a test of a server that is silent sets its own."""
 
 
 class RedisServer:
@@ -104,7 +107,7 @@ def read_channel(redis: Any, channel: Any) -> list[tuple[str, str]]:
     """Return the channels and texts of all messages that were published by now."""
     redis.publish("odin:end-of-test", "")
     found: list[tuple[str, str]] = []
-    while (message := channel.get_message(timeout=20))["channel"] != "odin:end-of-test":
+    while (message := channel.get_message(timeout=LIMIT_S))["channel"] != "odin:end-of-test":
         found += [(message["channel"], message["data"])] if message["type"] == "pmessage" else []
     return found
 
@@ -130,7 +133,7 @@ class PublishedSession:
     async def ask(self, text: str, **more: Any) -> TurnEnded:
         count = len(self.ended)
         await self.client.submit(Prompt(os.urandom(4).hex(), text, **more))
-        await wait_until(lambda: len(self.ended) > count)
+        await until(lambda: len(self.ended) > count)
         return self.ended[-1]
 
     def read_log(self) -> list[Envelope]:
@@ -140,12 +143,6 @@ class PublishedSession:
         """Return the events as they are in the log."""
         lines = Path(self.client.session.log).read_bytes().splitlines()
         return [json.loads(line) for line in lines[1:]]
-
-
-async def wait_until(is_true: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
-        while not is_true():
-            await asyncio.sleep(0.005)
 
 
 def read_last_id(redis: Any, key: str) -> str:
@@ -188,6 +185,6 @@ async def publish(server: RedisServer, home: Path, workspace: Path) -> AsyncIter
         return PublishedSession(opened)
 
     yield open_session
-    assert await manager.close(20)
+    assert await manager.close(LIMIT_S)
     for model in models:
         model.__exit__(None, None, None)

@@ -12,8 +12,9 @@ from odin.core.call_events import PermissionAnswered, PermissionAsked, RuleAdded
 from odin.core.event import PermissionModeChanged, TitleSet, TurnStarted
 from odin.core.op import AddRule, Answer, Interrupt, Op, Prompt, SetPermissionMode, SetTitle
 from odin.testing import call, say
+from tests.waiting import until
 
-from .conftest import Publish, PublishedSession, RedisServer, wait_until
+from .conftest import Publish, PublishedSession, RedisServer
 
 
 class Sender:
@@ -28,7 +29,7 @@ class Sender:
         raw = op if isinstance(op, str) else msgspec.json.encode(op).decode()
         entry = self._redis.xadd(f"{self._key}:ops", {"op": raw, "id": f"c{self.sent}", **fields})
         self.sent += 1
-        await wait_until(lambda: entry in self.results)
+        await until(lambda: entry in self.results)
         return self.results[entry]
 
     @property
@@ -37,8 +38,8 @@ class Sender:
 
 
 async def wait_until_heard(redis: Any, session: PublishedSession) -> Sender:
-    await wait_until(lambda: redis.zcard("odin:sessions"))
-    await wait_until(lambda: any(client["cmd"] == "xread" for client in redis.client_list()))
+    await until(lambda: redis.zcard("odin:sessions"))
+    await until(lambda: any(client["cmd"] == "xread" for client in redis.client_list()))
     return Sender(redis, session.key)
 
 
@@ -50,7 +51,7 @@ async def test_prompts_are_taken_and_decisions_are_not(publish: Publish, server:
     session: PublishedSession = await publish([say("one"), say("two")], url=server.url, accept="prompt")
     sender = await wait_until_heard(redis, session)
     assert await sender.send(Prompt("p1", "from afar", "edit_mode")) == {"id": "c0", "status": "ok"}
-    await wait_until(lambda: session.ended)
+    await until(lambda: session.ended)
     started = find_events(session, TurnStarted)[0]
     assert (started.text, started.source) == ("from afar", "channel"), "the log says who wrote it"
     assert await sender.send(Interrupt()) == {"id": "c1", "status": "nothing"}
@@ -70,7 +71,7 @@ async def test_prompts_are_taken_and_decisions_are_not(publish: Publish, server:
         assert result["status"] == "error"
         assert result["error"].startswith(problem)
     entry = redis.xadd(f"{session.key}:ops", {"what": "is this"})
-    await wait_until(lambda: entry in sender.results)
+    await until(lambda: entry in sender.results)
     assert sender.results[entry]["error"] == "The entry has no field op."
     assert find_events(session, RuleAdded) == []
     assert [event.title for event in find_events(session, TitleSet)][-1] == "Far"
@@ -84,7 +85,7 @@ async def test_without_the_right_nobody_is_asked(
     """An unattended session refuses at once what needs approval, as it does without Redis."""
     turns = [call("ExecuteCommand", {"command": "touch made"}), say("done")]
     session: PublishedSession = await publish(turns, url=server.url, accept=accept, options={"yes": False})
-    await wait_until(lambda: redis.zcard("odin:sessions"))
+    await until(lambda: redis.zcard("odin:sessions"))
     assert (await session.ask("do it")).reason == "end_turn"
     assert find_events(session, PermissionAsked) == []
     assert not (workspace / "made").exists()
@@ -98,13 +99,13 @@ async def test_an_approver_answers_and_the_log_says_who(
     session: PublishedSession = await publish(turns, url=server.url, accept="approve", options={"yes": False})
     sender = await wait_until_heard(redis, session)
     await sender.send(Prompt("p1", "do it", "edit_mode"))
-    await wait_until(lambda: find_events(session, PermissionAsked))
+    await until(lambda: find_events(session, PermissionAsked))
     asked = find_events(session, PermissionAsked)[0]
     assert not (workspace / "made").exists()
     answer = Answer(asked.ask_id, "allow_once", by="user")
     assert (await sender.send(answer, by="alice\n"))["status"] == "ok"
     assert (await sender.send(answer, by="bob"))["status"] == "nothing"
-    await wait_until(lambda: session.ended)
+    await until(lambda: session.ended)
     answered = find_events(session, PermissionAnswered)
     assert [(event.by, event.client) for event in answered] == [("user", "Redis (alice)")]
     assert (workspace / "made").exists()
@@ -122,7 +123,7 @@ async def test_nobody_is_waited_for_while_redis_is_away(
     asking = session.ask("do it")
 
     async def break_it() -> None:
-        await wait_until(lambda: find_events(session, PermissionAsked))
+        await until(lambda: find_events(session, PermissionAsked))
         server.signal(9)
 
     ended, _ = await asyncio.gather(asking, break_it())
@@ -130,7 +131,7 @@ async def test_nobody_is_waited_for_while_redis_is_away(
     assert [event.by for event in find_events(session, PermissionAnswered)] == ["nobody"]
     assert not (workspace / "made").exists()
     server.start()
-    await wait_until(lambda: [warning.level for warning in session.warnings] == ["warn", "info"])
+    await until(lambda: [warning.level for warning in session.warnings] == ["warn", "info"])
     assert session.client.session.deps.interactions.can_ask
 
 

@@ -15,8 +15,9 @@ from odin.core.op import SetTitle
 from odin.redis.publisher import MAX_WAITING, Publisher
 from odin.redis.settings import RedisSettings
 from odin.testing import call, say
+from tests.waiting import LIMIT_S, until
 
-from .conftest import FAST, Publish, PublishedSession, RedisServer, read_last_id, read_stream, wait_until
+from .conftest import FAST, Publish, PublishedSession, RedisServer, read_last_id, read_stream
 
 USER = ("odin", "pw-Kd93jfLq02mX")
 
@@ -98,16 +99,22 @@ async def test_an_outage_in_the_middle_of_a_turn(
 
     async def break_at_the_second_call(tool: Any, args: Any, context: Any) -> None:
         if args.command == "echo 2":
-            await wait_until(lambda: redis.xlen(session.key) > 3)
+            await until(lambda: redis.xlen(session.key) > 3)
             break_it(server, redis)
 
+    timing = replace(FAST, redis_answer_s=1.0) if break_it is stop else FAST
     turns = [*(call("ExecuteCommand", {"command": f"echo {number}"}) for number in range(4)), say("done"), say("again")]
     session: PublishedSession = await publish(
-        turns, url=server.url, username=USER[0], password=USER[1], before_call=[break_at_the_second_call]
+        turns,
+        url=server.url,
+        username=USER[0],
+        password=USER[1],
+        before_call=[break_at_the_second_call],
+        options={"timing": timing},
     )
     ended = await session.ask("work")
     assert (ended.reason, ended.text, ended.steps) == ("end_turn", "done", 5)
-    await wait_until(lambda: session.warnings)
+    await until(lambda: session.warnings)
     before, _, after = said.partition(" … ")
     told = session.warnings[0]
     assert told.level == "warn"
@@ -116,10 +123,10 @@ async def test_an_outage_in_the_middle_of_a_turn(
     await asyncio.sleep(0)
     assert len(session.warnings) == 1
     heal(server, redis)
-    await wait_until(lambda: len(session.warnings) == 2)
+    await until(lambda: len(session.warnings) == 2)
     assert session.warnings[1].level == "info"
     assert session.warnings[1].text == "Redis is back: the events that it missed were published."
-    assert read_stream(redis, session.key) == session.read_lines()
+    await until(lambda: read_stream(redis, session.key) == session.read_lines())  # the title comes later
     await session.ask("more")
     await session.client.close()
     assert read_stream(redis, session.key) == session.read_lines()
@@ -132,10 +139,10 @@ async def test_nobody_is_told_of_an_outage_that_the_second_attempt_ends(
 ) -> None:
     session: PublishedSession = await publish([say("one"), say("two")], url=server.url)
     await session.ask("a")
-    await wait_until(lambda: read_last_id(redis, session.key))
+    await until(lambda: read_last_id(redis, session.key))
     redis.client_kill_filter(_type="normal", skipme=True)
     await session.ask("b")
-    await wait_until(lambda: len(read_stream(redis, session.key)) == len(session.read_log()))
+    await until(lambda: len(read_stream(redis, session.key)) == len(session.read_log()))
     assert session.warnings == []
 
 
@@ -143,20 +150,20 @@ async def test_a_server_that_was_never_there_delays_nothing(publish: Publish, se
     server.signal(signal.SIGKILL)
     session: PublishedSession = await publish([say("one")], url=server.url)
     assert (await session.ask("a")).text == "one"
-    await wait_until(lambda: session.warnings)
-    assert await session.client.close(20)
+    await until(lambda: session.warnings)
+    assert await session.client.close(LIMIT_S)
     assert len(session.warnings) == 1
 
 
 async def test_a_session_is_closed_although_redis_hangs(publish: Publish, server: RedisServer, redis: Any) -> None:
     """It waits for `redis_end_s`; what did not get through is there when the session is resumed."""
-    timing = replace(FAST, redis_end_s=0.05, redis_answer_s=1000.0)
+    timing = replace(FAST, redis_end_s=0.05)
     session: PublishedSession = await publish([say("one")], url=server.url, options={"timing": timing})
     await session.ask("a")
-    await wait_until(lambda: len(read_stream(redis, session.key)) == len(session.read_log()))
+    await until(lambda: len(read_stream(redis, session.key)) == len(session.read_log()))
     server.signal(signal.SIGSTOP)
     await session.client.submit(SetTitle("unsent"))
-    assert await session.client.close(20)
+    assert await session.client.close(LIMIT_S)
     server.signal(signal.SIGCONT)
     resumed: PublishedSession = await publish([say("two")], url=server.url, options={"resume": session.id})
     await resumed.ask("b")
@@ -170,9 +177,9 @@ async def test_memory_is_bounded_while_redis_hangs(publish: Publish, server: Red
     await session.ask("a")
     recorder, guest = session.client.session.deps.recorder, session.client.session.attach(answers=False, guest=True)
     settings, redact = RedisSettings(url=server.url), session.client.session.deps.redact
-    timing = replace(FAST, redis_answer_s=3.0, redis_pauses_s=(0.01, 0.01))
+    timing = replace(FAST, redis_pauses_s=(0.01, 0.01))
     publisher = Publisher(guest, session.id, settings, redact, lambda text, level: None, timing)
-    await wait_until(lambda: len(read_stream(redis, session.key)) == len(session.read_log()))
+    await until(lambda: len(read_stream(redis, session.key)) == len(session.read_log()))
     server.signal(signal.SIGSTOP)
     await session.client.submit(SetTitle("the one that is on its way"))
     for number in range(3 * MAX_WAITING):
@@ -183,7 +190,7 @@ async def test_memory_is_bounded_while_redis_hangs(publish: Publish, server: Red
     assert publisher.dropped >= MAX_WAITING // 2
     server.signal(signal.SIGCONT)
     last = session.read_log()[-1].seq
-    await wait_until(lambda: read_last_id(redis, session.key) == f"{last}-1")
+    await until(lambda: read_last_id(redis, session.key) == f"{last}-1")
     assert read_stream(redis, session.key) == session.read_lines()
     await publisher.close()
 
@@ -195,6 +202,6 @@ async def test_without_the_package_the_user_is_told_how_to_get_it(
     monkeypatch.delattr("odin.redis.connection", raising=False)
     session: PublishedSession = await publish([say("one")], url=server.url)
     assert (await session.ask("a")).text == "one"
-    await wait_until(lambda: session.warnings)
+    await until(lambda: session.warnings)
     assert session.warnings[0].text.startswith("Publishing to Redis needs the package redis. The session goes on;")
     assert session.warnings[0].text.endswith("Install odin-code[redis], or remove redis.url.")

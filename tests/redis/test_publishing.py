@@ -16,8 +16,9 @@ from odin.core.op import SetTitle
 from odin.policy.secrets import Redactor
 from odin.redis.entry import EntryEncoder, StreamEntry
 from odin.testing import Turn, call, say
+from tests.waiting import until
 
-from .conftest import FAST, Publish, PublishedSession, RedisServer, read_channel, read_last_id, read_stream, wait_until
+from .conftest import FAST, Publish, PublishedSession, RedisServer, read_channel, read_last_id, read_stream
 
 SECRET = "tok-Zq8rT5wY2uI9oP3a"
 PHRASE = "correct horse 42 battery staple"
@@ -25,7 +26,7 @@ SECRETS = {"DEPLOY_TOKEN": SECRET, "DB_PASSWORD": PHRASE}
 
 
 async def wait_for_all(redis: Any, session: PublishedSession) -> None:
-    await wait_until(lambda: len(read_stream(redis, session.key)) == len(session.read_log()))
+    await until(lambda: len(read_stream(redis, session.key)) == len(session.read_log()))
 
 
 async def test_the_stream_is_the_log_and_the_snapshot_the_last_state(
@@ -33,7 +34,7 @@ async def test_the_stream_is_the_log_and_the_snapshot_the_last_state(
 ) -> None:
     turns = [call("ExecuteCommand", {"command": "echo hi"}), call("ExecuteCommand", {"command": "exit 3"}), say("done")]
     session: PublishedSession = await publish(turns, url=server.url)
-    await wait_until(lambda: redis.zrange("odin:sessions", 0, -1) == [session.id])
+    await until(lambda: redis.zrange("odin:sessions", 0, -1) == [session.id])
     ended = await session.ask("do it")
     await session.client.close()
     entries = redis.xrange(session.key)
@@ -86,11 +87,11 @@ async def test_secrets_never_reach_redis(publish: Publish, server: RedisServer, 
         session: PublishedSession = await publish(
             turns, env=SECRETS, url=server.url, username="odin", password=password, accept="prompt"
         )
-        await wait_until(lambda: redis.zcard("odin:sessions"))
+        await until(lambda: redis.zcard("odin:sessions"))
         redis.xadd(f"{session.key}:ops", {"op": f'{{"type":"SetTitle","title":"{told}"}}', "id": "1"})
         redis.xadd(f"{session.key}:ops", {"op": f'{{"type":"SetTitle","title":["{told}"]}}', "id": "2"})
         await session.ask(told)
-        await wait_until(lambda: redis.xlen(f"{session.key}:results") == 2)
+        await until(lambda: redis.xlen(f"{session.key}:results") == 2)
         await session.client.close()
         heard = [text for _, text in read_channel(redis, channel)]
     log = Path(session.client.session.log).read_text()
@@ -155,11 +156,11 @@ async def test_a_stream_of_another_log_is_not_continued(publish: Publish, server
     redis.xadd("odin:mine", {"envelope": "{}"}, "900-1")
     session: PublishedSession = await publish([say("one")], url=server.url, options={"session_id": "mine"})
     await session.ask("a")
-    await wait_until(lambda: session.warnings)
+    await until(lambda: session.warnings)
     assert "are not in its log" in session.warnings[0].text
     assert session.warnings[0].text.endswith("Delete the key odin:mine of Redis.")
     redis.delete("odin:mine")
-    await wait_until(lambda: read_stream(redis, "odin:mine") == session.read_lines())
+    await until(lambda: read_stream(redis, "odin:mine") == session.read_lines())
 
 
 async def test_the_stream_is_bounded_and_repaired(publish: Publish, server: RedisServer, redis: Any) -> None:
@@ -167,13 +168,11 @@ async def test_the_stream_is_bounded_and_repaired(publish: Publish, server: Redi
     for number in range(500):
         await session.client.submit(SetTitle(f"title {number}"))
     last = session.read_log()[-1].seq
-    await wait_until(lambda: read_last_id(redis, session.key) == f"{last}-1")
+    await until(lambda: read_last_id(redis, session.key) == f"{last}-1")
     assert 100 <= redis.xlen(session.key) <= 300
     redis.delete(session.key)
     await session.client.submit(SetTitle("after the deletion"))
-    await wait_until(
-        lambda: redis.exists(session.key) and redis.xrevrange(session.key, count=1)[0][0] == f"{last + 1}-1"
-    )
+    await until(lambda: redis.exists(session.key) and redis.xrevrange(session.key, count=1)[0][0] == f"{last + 1}-1")
     assert read_stream(redis, session.key)[-100:] == session.read_lines()[-100:]
 
 
@@ -181,7 +180,7 @@ async def test_the_publisher_keeps_no_session_open_and_leaves_nothing_of_an_unus
     publish: Publish, server: RedisServer, redis: Any
 ) -> None:
     session: PublishedSession = await publish([], url=server.url)
-    await wait_until(lambda: redis.zcard("odin:sessions"))
+    await until(lambda: redis.zcard("odin:sessions"))
     await session.client.close()
     assert session.client.session.is_closing
     assert redis.keys("*") == []
@@ -194,8 +193,8 @@ async def test_nothing_is_done_while_nothing_happens(
     session: PublishedSession = await publish(turns, url=server.url, options={"timing": replace(FAST, redis_beat_s=99)})
     for _ in turns:
         await session.ask("a")
-    await wait_until(lambda: redis.zcard("odin:sessions"))
-    await wait_until(lambda: not turns or redis.exists(f"{session.key}:snapshot"))
+    await until(lambda: redis.zcard("odin:sessions"))
+    await until(lambda: not turns or redis.exists(f"{session.key}:snapshot"))
     rounds: list[int] = []
     encode = EntryEncoder.encode_events
 
@@ -215,7 +214,7 @@ async def test_a_dead_process_vanishes_from_the_open_sessions(
     now, _ = redis.time()
     redis.zadd("odin:sessions", {"dead": now - 1, "alive": now + 1000})
     session: PublishedSession = await publish([], url=server.url)
-    await wait_until(lambda: redis.zrange("odin:sessions", 0, -1) == sorted([session.id, "alive"]) or None)
+    await until(lambda: redis.zrange("odin:sessions", 0, -1) == sorted([session.id, "alive"]) or None)
     assert redis.ttl("odin:sessions") >= 0
 
 
@@ -235,4 +234,4 @@ async def test_many_sessions_of_a_process_are_published_each_to_its_stream(
     for session in sessions:
         await wait_for_all(redis, session)
         assert read_stream(redis, session.key) == session.read_lines()
-    await wait_until(lambda: redis.zcard("odin:sessions") == 3)
+    await until(lambda: redis.zcard("odin:sessions") == 3)

@@ -23,8 +23,9 @@ from odin.testing import say
 from redis import Redis
 from tests.conftest import Run
 from tests.table import each
+from tests.waiting import until
 
-from .conftest import Publish, PublishedSession, RedisServer, configure, read_stream, wait_until
+from .conftest import Publish, PublishedSession, RedisServer, configure, read_stream
 
 PASSWORD = "pw-Kd93jfLq02mX"
 
@@ -229,6 +230,6 @@ async def test_a_certificate_that_cannot_be_checked_is_refused(
 ) -> None:
     session: PublishedSession = await publish([say("one")], url=tls_url, **settings)
     assert (await session.ask("a")).text == "one"
-    await wait_until(lambda: session.warnings)
+    await until(lambda: session.warnings)
     assert said in session.warnings[0].text
     assert "redis.ca_file" in session.warnings[0].text

@@ -124,18 +124,6 @@ async def serve(
         await manager.close(10)
 
 
-async def until(condition: Callable[[], Any]) -> Any:
-    """Wait until the condition, which may be asynchronous, holds, and return its value."""
-    async with asyncio.timeout(30):
-        while True:
-            found = condition()
-            if asyncio.iscoroutine(found):
-                found = await found
-            if found:
-                return found
-            await asyncio.sleep(0.01)
-
-
 class Watcher:
     """Follows a session, as a front end does. `shown` is the text of the reply that streams."""
 

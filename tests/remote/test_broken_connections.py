@@ -17,8 +17,9 @@ from odin.server.feed import encode_envelope
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, say
 from odin.testing.script import get_content_text
 from tests.remote.bad_network import worsen
-from tests.remote.served import Watcher, make_options, serve, until
+from tests.remote.served import Watcher, make_options, serve
 from tests.soak import list_seeds, soak
+from tests.waiting import TimeLimit, until
 
 LONG = " ".join(f"word{number}" for number in range(200))
 
@@ -155,7 +156,7 @@ async def test_a_slow_reader_is_cut_off_and_costs_no_memory(workspace: Path) -> 
                 largest = max(largest, hosted.feed._size)
             assert largest <= 100_000 + sum(len(encode_envelope(one)) for one in quick.seen) / len(script)
             received = b""
-            async with asyncio.timeout(30):
+            async with TimeLimit():
                 while b"event: resync" not in received:
                     received += await reader.read(65_536)
             writer.close()

@@ -13,6 +13,7 @@ from odin.remote.connection import Connection, ConnectionLost, is_loopback
 from odin.remote.protocol import NewSession
 from odin.version import __version__
 from tests.table import each
+from tests.waiting import within_limit
 
 OWN = f"odin-version: {__version__}\r\n"
 STREAM = f"HTTP/1.1 200 OK\r\n{OWN}content-type: text/event-stream\r\n\r\n"
@@ -87,7 +88,7 @@ def test_an_answer_that_is_none_gets_one_sentence(data: bytes, said: str) -> Non
             assert "odin_secret" not in caught.value.describe()
             client = RemoteClient(connection, "x", sleep=no_sleep)
             with pytest.raises(OdinError) as caught:
-                await asyncio.wait_for(anext(client.stream_events(5)), 20)
+                await within_limit(anext(client.stream_events(5)))
             await client.close()
 
     asyncio.run(ask())
@@ -121,7 +122,7 @@ async def test_endless_answers_end(monkeypatch: pytest.MonkeyPatch) -> None:
         async with hostile_server(head.encode(), endless=b" " * 65_536) as (connection, _):
             client = RemoteClient(connection, "x")
             with pytest.raises(OdinError, match=said):
-                await asyncio.wait_for(anext(client.stream_events(5)), 20)
+                await within_limit(anext(client.stream_events(5)))
     monkeypatch.setattr("odin.remote.connection._WHOLE_ANSWER_S", 0.05)
     async with hostile_server(f"HTTP/1.1 200 OK\r\n{OWN}\r\n".encode(), endless=b" ") as (connection, _):
         with pytest.raises(OdinError, match="did not finish its answer in time"):
@@ -147,7 +148,7 @@ def test_an_event_that_is_none_ends_the_stream_with_one_sentence(data: str) -> N
         async with hostile_server(f"{STREAM}{data}".encode()) as (connection, _):
             client = RemoteClient(connection, "x")
             with pytest.raises(OdinError, match="did not answer as Odin"):
-                await asyncio.wait_for(anext(client.stream_events()), 20)
+                await within_limit(anext(client.stream_events()))
 
     asyncio.run(watch())
 
@@ -164,7 +165,7 @@ async def test_a_stream_that_always_ends_is_not_asked_for_at_once() -> None:
     async with hostile_server(f"{STREAM}{start}".encode()) as (connection, _):
         client = RemoteClient(connection, "x", sleep=sleep)
         with pytest.raises(ConnectionLost, match="enough"):
-            await asyncio.wait_for(anext(client.stream_events()), 20)
+            await within_limit(anext(client.stream_events()))
     assert pauses == [0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0]
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.json import encode
@@ -13,7 +15,7 @@ from odin.config import Options
 from odin.config.paths import locate_socket
 from odin.core.client import Client
 from odin.core.errors import UsageError
-from odin.core.event import Envelope, TurnEnded
+from odin.core.event import Envelope, TurnEnded, WorkEnded
 from odin.core.op import Answer, Interrupt, Prompt
 from odin.host.manager import SessionManager
 from odin.remote.local import connect_local
@@ -21,6 +23,7 @@ from odin.remote.sessions import RemoteSessions
 from odin.server.local import LocalListener
 from odin.session.lock import read_start_time
 from odin.testing import ScriptedServer, call, say
+from tests.waiting import TimeLimit
 
 
 def make_options(server: ScriptedServer, workspace: Path, **more: object) -> Options:
@@ -44,7 +47,7 @@ async def share(options: Options) -> AsyncGenerator[tuple[Client, RemoteSessions
 
 async def collect(client: Client, after: int | None = -1) -> list[Envelope]:
     found: list[Envelope] = []
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         async for envelope in client.stream_events(after):
             found.append(envelope)
             if isinstance(envelope.event, TurnEnded):
@@ -65,6 +68,32 @@ async def test_a_remote_client_prompts_and_sees_the_events_of_the_log(workspace:
             assert encode(await remote.client.get_info()) == encode(await local.get_info())
 
 
+async def test_a_client_that_joins_or_comes_back_learns_that_nothing_works(workspace: Path) -> None:
+    """The end of all work is in no log. A stream is open before the snapshot is taken, so that it is in one of them."""
+    gate = threading.Event()
+    with ScriptedServer([say("one").hold(gate)]) as server:
+        async with share(make_options(server, workspace)) as (local, remote):
+            await local.submit(Prompt("p1", "hello"))
+            await asyncio.to_thread(server.wait_for, 1)
+            events: Any = remote.client.stream_events()
+            assert (await remote.client.snapshot()).is_working
+            assert events._is_open.is_set()
+            gate.set()
+            async with TimeLimit("the end of all work"):
+                seen = [envelope async for envelope in until_work_ends(events)]
+                last = max(envelope.seq for envelope in seen)
+                again = [envelope async for envelope in until_work_ends(remote.client.stream_events(after=last))]
+            assert isinstance(again[0].event, WorkEnded) and again[0].seq == last
+            assert not (await remote.client.snapshot()).is_working
+
+
+async def until_work_ends(events: AsyncIterator[Envelope]) -> AsyncIterator[Envelope]:
+    async for envelope in events:
+        yield envelope
+        if isinstance(envelope.event, WorkEnded):
+            return
+
+
 async def test_what_was_fetched_before_is_not_asked_for_again_and_misses_nothing(workspace: Path) -> None:
     with ScriptedServer([say("one"), say("two")]) as server:
         async with share(make_options(server, workspace)) as (local, remote):
@@ -79,7 +108,7 @@ async def test_what_was_fetched_before_is_not_asked_for_again_and_misses_nothing
             assert encode((await remote.client.get_info(), await remote.client.snapshot())) == before
             assert encode(await remote.client.snapshot()) == encode(await local.snapshot())
             events, seen = remote.client.stream_events(-1), list[Envelope]()
-            async with asyncio.timeout(20):
+            async with TimeLimit():
                 while len(seen) < len(first) + len(second):
                     seen += [one for one in [await anext(events)] if one.event.durable]
             assert seen == first + second
@@ -90,7 +119,7 @@ async def test_a_prompt_that_waits_for_an_approval_is_answered_remotely(workspac
         async with share(make_options(server, workspace, can_ask=True)) as (local, remote):
             watching = asyncio.create_task(collect(remote.client))
             await local.submit(Prompt("p1", "fetch"))
-            async with asyncio.timeout(20):
+            async with TimeLimit():
                 while not (shot := await remote.client.snapshot()).interactions:
                     await asyncio.sleep(0.01)
             assert await remote.client.submit(Answer(shot.interactions[0].id, "deny", "no network"))

@@ -20,8 +20,9 @@ from odin.remote.protocol import NewSession, OpRequest
 from odin.server.access import open_access
 from odin.session.log import LOG_NAME, read_log
 from odin.testing import ScriptedServer, call
-from tests.remote.served import Watcher, skip_pause, until
+from tests.remote.served import Watcher, skip_pause
 from tests.remote.test_broken_connections import Model
+from tests.waiting import TimeLimit, until
 
 
 class ServerProcess:
@@ -47,14 +48,14 @@ class ServerProcess:
             start_new_session=True,
         )
         assert self.process.stderr is not None
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             while b"Serving sessions" not in await self.process.stderr.readline():
                 assert self.process.returncode is None
 
     async def end(self, number: signal.Signals) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             return await self.process.wait()
 
 

@@ -21,6 +21,7 @@ from odin.core.op import AnswerPermission, Prompt, Rewind
 from odin.replay.recording import save_recording
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests.engine.conftest import Talk
+from tests.waiting import TimeLimit
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 
@@ -147,7 +148,7 @@ async def interrupted(scene: Scene) -> None:
     await talk.say("Talk.")
     seen = len(talk.all(ToolStarted))
     await talk.client.submit(Prompt("p3", "Sleep a little."))
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         async for envelope in talk.client.stream_events(after=-1):
             if isinstance(envelope.event, ToolStarted):
                 seen -= 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from odin.app.verification import store_confirmation
-from odin.core.call_events import PermissionAsked, TextStreamed, ToolEnded, ToolStarted
+from odin.core.call_events import PermissionAsked, TextStreamed, ToolEnded, ToolProgressed, ToolStarted
 from odin.core.event import PromptQueued, TurnStarted
 from odin.core.op import AnswerPermission, ChangePrompt, Interrupt, Prompt, Redo, Rewind, SetBudget, SetTitle
 from odin.policy.commands.checks import ProjectChecks
@@ -302,6 +302,18 @@ async def test_an_interrupted_command_is_interrupted_again(start: Start, workspa
     ended = await talk.say("Sleep")
     assert ended.reason == "interrupted"
     await talk.say("Again")
+    assert_same(await replay(await close_session(talk), workspace))
+
+
+async def test_what_an_interrupted_command_had_printed_is_no_difference(start: Start, workspace: Path):
+    command = "while date +%N; do echo begun; sleep 0.1; done"
+    talk = await start([call("ExecuteCommand", {"command": command}), say("Whole.")])
+    talk.interrupt_on = ToolProgressed
+    await talk.say("Sleep")
+    await talk.say("Again")
+    (ended,) = talk.all(ToolEnded)
+    assert ended.status == "cancelled"
+    assert "begun" in ended.text
     assert_same(await replay(await close_session(talk), workspace))
 
 

@@ -30,6 +30,7 @@ from odin.core.event import Envelope, TurnEnded
 from odin.core.op import AnswerPermission, Prompt, Rewind
 from odin.testing import ScriptedServer, Turn, call, say
 from odin.testing.script import SeenRequest
+from tests.waiting import TimeLimit
 
 
 class AttackPlan(Struct, frozen=True):
@@ -130,7 +131,7 @@ class AttackSession:
         """Follow the prompt to its end; return the number of approval requests and the result of the tool call."""
         asked = 0
         ended: ToolEnded | None = None
-        async with asyncio.timeout(60):
+        async with TimeLimit():
             async for envelope in events:
                 asked += await _answer_request(self._plan, client, envelope)
                 if isinstance(envelope.event, ToolEnded):

@@ -9,7 +9,8 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from odin.app.agent_worktree import AgentWorktrees
@@ -322,6 +323,38 @@ TRICKS: dict[Callable[[HostileRepository], None], bool] = {
 """Each trick, and whether plain `git status`, `git log` and `git add` outside of the sandbox run the program."""
 
 
+STEP_S = 20.0
+"""What git does for ever ends after this time, where the kernel does not say what it waits for."""
+
+
+@asynccontextmanager
+async def limit_step(root: str) -> AsyncGenerator[None]:
+    """End a step when git waits for a writer of the index that is a pipe, which it does for ever."""
+    async with asyncio.timeout(STEP_S) as limit:
+
+        async def end_at_the_pipe() -> None:
+            while not is_at_a_pipe(f"{Path(root).parent}/"):
+                await asyncio.sleep(0.02)
+            limit.reschedule(0)
+
+        watcher = asyncio.create_task(end_at_the_pipe()) if Path(root, ".git/index").is_fifo() else None
+        try:
+            yield
+        finally:
+            if watcher is not None:
+                watcher.cancel()
+
+
+def is_at_a_pipe(folder: str) -> bool:
+    """Return whether a program that runs below this folder waits until another one opens its pipe."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            waits = (process / "wchan").read_text() == "wait_for_partner"
+            if waits and str((process / "cwd").readlink()).startswith(folder):
+                return True
+    return False
+
+
 async def use_git(root: str, home: str) -> dict[str, str]:
     """Do everything for which Odin runs git. Return the answers and errors by step."""
     env = {**{name: os.environ[name] for name in ("PATH",)}, "HOME": home}
@@ -352,12 +385,10 @@ async def use_git(root: str, home: str) -> dict[str, str]:
         async def show_changes() -> str:
             return str(await list_changed_files(git, root))
 
-        # Git waits for ever for a writer of the pipe.
-        limit = 3 if Path(root, ".git/index").is_fifo() else 20
         steps = (describe_repository(root, git, 20.0), show_changes(), work_apart(), add_and_remove(), list_all())
         for step in steps:
             try:
-                async with asyncio.timeout(limit):
+                async with limit_step(root):
                     answers[step.__name__] = await step
             except (OdinError, TimeoutError) as error:
                 answers[step.__name__] = f"{type(error).__name__}: {error}"

@@ -23,7 +23,7 @@ from tests.safety.test_hostile_repositories import make_repository
 from tests.sandbox.users import BACKENDS
 from tests.soak import choose, soak
 
-ROUNDS = choose(sample=3, full=50)
+ROUNDS = choose(sample=2, full=50)
 
 EXCHANGE = """
 import os, sys, itertools
@@ -77,7 +77,7 @@ async def test_exchanged_files_lead_nowhere(tmp_path: Path, backend: str, name: 
     git = Git(runner, repo.home / ".local/state/odin")
     trees = Worktrees(git, config, environment)
     try:
-        runner.start_detached(shlex.join(script), cwd=str(repo.root), sink=HeadTailBuffer(1000), profile=PROJECT)
+        await runner.start_detached(shlex.join(script), cwd=str(repo.root), sink=HeadTailBuffer(1000), profile=PROJECT)
         answers: list[str] = []
         for number in range(ROUNDS):
             with suppress(OdinError, TimeoutError):

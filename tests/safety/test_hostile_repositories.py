@@ -11,6 +11,7 @@ import pytest
 from tests.safety import git_tricks
 from tests.safety.git_tricks import SECRET, TRICKS, HostileRepository, use_git
 from tests.sandbox.users import BACKENDS, NOBODY, find_python, make_prefix, run_process, shared_folder
+from tests.waiting import LIMIT_S
 
 Trick = Callable[[HostileRepository], None]
 
@@ -53,7 +54,7 @@ def test_the_tricks_work_without_a_sandbox(tmp_path: Path, trick: Trick) -> None
     repo = make_repository(tmp_path, trick, "auto")
     env = {**os.environ, "HOME": str(repo.home), "GIT_CONFIG_NOSYSTEM": "1"}
     for words in (("status",), ("log", "-1"), ("add", "-A"), ("stash",)):
-        subprocess.run(["git", *words], cwd=repo.root, env=env, capture_output=True, timeout=60)
+        subprocess.run(["git", *words], cwd=repo.root, env=env, capture_output=True, timeout=LIMIT_S)
     assert repo.list_traces()
 
 

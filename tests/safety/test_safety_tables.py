@@ -20,6 +20,7 @@ from odin.policy.decision import Decision
 from odin.sandbox.runner import ProcessRunner
 from tests.policy.policies import FakeConfinement, make_policy
 from tests.policy.repositories import make_repository
+from tests.waiting import LIMIT_S
 
 TABLES = Path(__file__).parent / "tables"
 MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}
@@ -236,7 +237,7 @@ async def test_no_program_of_a_poisoned_repository_runs(
         for mode in MODES:
             if decide(repo, mode, "execute", Target(command=command)) == "auto":
                 confinement = ProcessProfile("project" if mode == "edit" else "read")
-                done = await runner.run(command, cwd=str(repo), timeout=60, profile=confinement)
+                done = await runner.run(command, cwd=str(repo), timeout=LIMIT_S, profile=confinement)
                 assert "PRIVATE" not in done.output
             assert not canary.exists(), command
     await runner.close()

@@ -103,7 +103,7 @@ def test_a_chroot_in_the_project_exposes_no_kernel_setting(backend: str) -> None
         probe = run_process([sys.executable, "-c", _IN_CHROOT, str(inner), "true"])
         if probe.returncode:
             pytest.skip(f"nothing can be mounted here: {probe.stderr.strip()[-80:]}")
-        project.wrapper = [sys.executable, "-c", _IN_CHROOT, str(inner)]
+        project.container = [sys.executable, "-c", _IN_CHROOT, str(inner)]
         (done,) = project.run("python3 open.py 'a chroot/proc'")
         assert done.output == "0 writable\n"
 

@@ -3,6 +3,7 @@
 No tool call shows, changes or saves anything outside: it works on the folder that the policy judged, or fails.
 """
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -23,12 +24,14 @@ from tests.engine.conftest import Start
 from tests.policy.policies import make_policy
 from tests.soak import choose, soak
 from tests.tools.toolbox import Toolbox
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="renameat2 exchanges names on Linux only")
 
 SECRET = "the-secret-of-another-project"
 OURS = "a-line-of-ours"
 ROOT = Path(__file__).parents[2]
+_AT_FDCWD, _EXCHANGE = -100, 2
 
 
 class SwappedWorld:
@@ -61,17 +64,31 @@ class SwappedWorld:
             text=True,
         )
         assert program.stdout is not None
-        if program.stdout.readline() != "swapping\n":
-            pytest.skip(f"names cannot be exchanged here: {program.communicate()[1]}")
+        assert program.stdout.readline() == "swapping\n", program.communicate()[1]
         try:
             yield
         finally:
-            program.communicate("stop\n", timeout=20)
+            program.communicate("stop\n", timeout=LIMIT_S)
 
 
 @pytest.fixture
 def world(workspace: Path) -> SwappedWorld:
+    if missing := explain_no_exchange(workspace):
+        pytest.skip(missing)
     return SwappedWorld(workspace)
+
+
+def explain_no_exchange(folder: Path) -> str:
+    """Return why no two names can be exchanged in this folder, or ""."""
+    paths = [folder / "one", folder / "other"]
+    for path in paths:
+        path.touch()
+    libc = ctypes.CDLL(None, use_errno=True)
+    one, other = map(os.fsencode, paths)
+    done = libc.renameat2(_AT_FDCWD, one, _AT_FDCWD, other, _EXCHANGE)
+    for path in paths:
+        path.unlink()
+    return f"names cannot be exchanged here: {os.strerror(ctypes.get_errno())}" if done else ""
 
 
 class JudgedToolbox(Toolbox):

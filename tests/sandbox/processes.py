@@ -1,27 +1,33 @@
 """Helpers that inspect real processes and wait for them."""
 
 import os
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-TIMEOUT = 20.0
+from tests.waiting import wait_for_end, wait_until
 
 
 def is_alive(pid: int) -> bool:
     """Return whether the process runs; a zombie does not."""
+    status = _read_status(pid)
+    return bool(status) and ") Z " not in status
+
+
+def is_zombie(pid: int) -> bool:
+    return ") Z " in _read_status(pid)
+
+
+def list_processes(name: str, folder: Path) -> set[int]:
+    """Return the processes of a program whose working directory is this folder."""
+    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+    return {pid for pid in pids if find_folder(pid) == folder and f" ({name}) " in _read_status(pid)}
+
+
+def _read_status(pid: int) -> str:
     try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return ""
 
 
 def wait_for_pids(path: Path, count: int) -> list[int]:
@@ -62,8 +68,10 @@ def find_folder(pid: int) -> Path | None:
 
 
 def wait_until_gone(pids: list[int]) -> None:
+    """Wait until the processes have ended; nobody need have asked for their exit codes."""
     for pid in pids:
-        wait_until(lambda pid=pid: not is_alive(pid))
+        with suppress(ProcessLookupError):
+            wait_for_end(pid)
 
 
 def list_helpers() -> dict[int, str]:
@@ -90,13 +98,32 @@ def _read_parent(stat: Path) -> int:
         return 0
 
 
+def list_open_files() -> set[tuple[int, str]]:
+    """Return the descriptors of this process and what they lead to.
+
+    It has more threads than the test's: a sandbox of an earlier test may be closing its own. So a test waits until none
+    is new, instead of counting them.
+    """
+    found: set[tuple[int, str]] = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # it is closed by now
+            found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
+    return found
+
+
 def is_running(words: str) -> bool:
     """Return whether a process with these words in its command line runs, in any pid namespace."""
+    return bool(find_running(words))
+
+
+def find_running(words: str) -> list[int]:
+    """Return the processes with these words in their command line, in any pid namespace."""
+    pids: list[int] = []
     for found in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = found.read_bytes().replace(b"\0", b" ")
         except (FileNotFoundError, ProcessLookupError):
             continue
         if words.encode() in line and is_alive(int(found.parent.name)):
-            return True
-    return False
+            pids.append(int(found.parent.name))
+    return pids

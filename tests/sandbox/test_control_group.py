@@ -6,8 +6,8 @@ import pytest
 
 from odin.sandbox.control_group import find_parent
 from odin.sandbox.probe import SandboxOptions, ViewLimits
+from tests.waiting import wait_until
 
-from .processes import wait_until
 from .test_views import VIEW, OpenProject, open_project
 
 __all__ = ["open_project"]

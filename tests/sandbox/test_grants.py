@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from odin.core.profile import ProcessProfile, SandboxGrants
+from odin.sandbox.layout import SandboxLayout
+from odin.sandbox.runner import SandboxUnavailable
+from odin.sandbox.sandbox import Sandbox
 
 from .sandboxes import WRITE, SandboxedProject
 
@@ -158,3 +161,39 @@ async def test_denial_distinguishes_missing_keys_from_a_missing_network(
     project = open_project("bubblewrap")
     done = await project.run(f"echo {line!r} >&2; exit 1", profile_granting(network=True))
     assert done.denial == denial
+
+
+class RacingSandbox(Sandbox):
+    """Removes this file, which is to be hidden, right after a sandbox of a single command was planned, `left` times."""
+
+    secret = Path()
+    left = 0
+
+    def _plan_own_layout(self, profile: ProcessProfile) -> SandboxLayout:
+        self.secret.touch()
+        layout = super()._plan_own_layout(profile)
+        assert str(self.secret) in layout.hidden
+        if self.left:
+            self.left -= 1
+            self.secret.unlink()
+        return layout
+
+
+@pytest.mark.parametrize("kind", ["granted", "scoped"])
+async def test_a_path_to_hide_that_vanishes_costs_a_command_neither_its_grant_nor_its_scope(
+    open_project: OpenProject, kind: str
+) -> None:
+    project = open_project("bubblewrap")
+    folder = project.beside if kind == "granted" else project.root / "part"
+    folder.mkdir(exist_ok=True)
+    profile = profile_granting(folder) if kind == "granted" else ProcessProfile(scope=(str(folder),))
+    sandbox = RacingSandbox(project.sandbox._session, project.sandbox._options)
+    project.sandbox.kill()
+    project.sandbox, sandbox.secret = sandbox, project.home / ".netrc"
+    sandbox.left = 2
+    assert (await project.run(f"touch {folder}/one", profile)).code == 0
+    sandbox.left = 100
+    with pytest.raises(SandboxUnavailable, match="could not be created"):  # it is never run with less
+        await project.run(f"touch {project.root}/other {folder}/other", profile)
+    assert os.listdir(folder) == ["one"]
+    assert not (project.root / "other").exists()

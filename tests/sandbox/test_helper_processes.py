@@ -1,10 +1,10 @@
 """How many processes sessions keep: one watchdog for all, one process per sandbox, none for idle sandboxes."""
 
-import asyncio
-import subprocess
+import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,19 @@ from odin.core.profile import ProcessProfile
 from odin.sandbox import supervisor
 from odin.sandbox.output import HeadTailBuffer
 from odin.sandbox.process import Watchdog
+from tests.waiting import LIMIT_S, until
 
-from .processes import list_helpers, list_more_helpers
-from .sandboxes import READ_ONLY, UNSANDBOXED, WRITE, SandboxedProject
+from .processes import is_alive, list_helpers, list_more_helpers
+from .sandboxes import (
+    CONTAINER,
+    READ_ONLY,
+    UNSANDBOXED,
+    WRITE,
+    SandboxedProject,
+    explain_missing,
+    explain_missing_container,
+    run_program,
+)
 
 OpenProject = Callable[..., SandboxedProject]
 
@@ -24,7 +34,7 @@ OpenProject = Callable[..., SandboxedProject]
 async def watchdog() -> AsyncIterator[Watchdog]:
     watchdog = Watchdog()
     yield watchdog
-    watchdog.close()
+    await watchdog.close()
 
 
 @pytest.fixture
@@ -46,18 +56,28 @@ async def open_project(
         await project.close()
 
 
+@contextmanager
+def listening(path: Path) -> Generator[None]:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        yield
+    path.unlink()
+
+
 async def wait_for_helpers(before: dict[int, str], count: int) -> None:
-    async with asyncio.timeout(20):
-        while len(list_more_helpers(before)) != count:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(list_more_helpers(before)) == count)
 
 
-async def run_git(project: SandboxedProject) -> None:
+async def run_git(project: SandboxedProject) -> int:
+    """Return the first process of the only sandbox that is kept for git."""
     await project.runner.capture(
-        ["git", "--version"], cwd=str(project.root), timeout=20, stop_after=1000, profile=ProcessProfile("git")
+        ["git", "--version"], cwd=str(project.root), timeout=LIMIT_S, stop_after=1000, profile=ProcessProfile("git")
     )
+    (kept,) = project.sandbox._own
+    return kept.pid
 
 
+@pytest.mark.usefixtures("only_own_sockets")
 async def test_each_session_keeps_one_process_per_sandbox_and_all_share_a_watchdog(open_project: OpenProject) -> None:
     before = list_helpers()
     projects = [open_project() for _ in range(3)]
@@ -70,17 +90,34 @@ async def test_each_session_keeps_one_process_per_sandbox_and_all_share_a_watchd
     assert sum("odin-watchdog" in line for line in list_more_helpers(before).values()) == 1
 
 
+@pytest.mark.usefixtures("only_own_sockets")
+async def test_a_sandbox_is_kept_for_git_until_there_is_more_to_hide(open_project: OpenProject, tmp_path: Path) -> None:
+    project = open_project()
+    path = tmp_path / "socket"
+    first = await run_git(project)
+    with listening(path):
+        second = await run_git(project)
+        assert second == await run_git(project) != first
+    await until(lambda: not is_alive(first))
+    assert await run_git(project) == second, "what has vanished makes no difference"
+    with listening(path):
+        assert await run_git(project) != second, "what was mounted over the socket ended with it"
+    await until(lambda: not is_alive(second))
+
+
 async def test_runners_of_one_watchdog_end_only_their_own_processes(open_project: OpenProject) -> None:
     one, other = open_project(), open_project()
     for project in (one, other):
         for profile in (WRITE, UNSANDBOXED):
             sink = HeadTailBuffer(1000)
-            project.runner.start_detached("setsid sleep 1000 & wait", cwd=str(project.root), sink=sink, profile=profile)
+            await project.runner.start_detached(
+                "setsid sleep 1000 & wait", cwd=str(project.root), sink=sink, profile=profile
+            )
     await one.close()
     assert other.runner.has_background()
-    assert all(running.is_alive() for running in other.runner._processes.values())
+    assert all([await running.is_alive() for running in other.runner._processes.values()])
     sandboxes = {supervisor.group for supervisor in other.sandbox._supervisors.values()}
-    assert other.runner._watchdog._groups == set(other.runner._processes) | sandboxes
+    assert set(other.runner._watchdog._groups) == set(other.runner._processes) | sandboxes
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
@@ -102,41 +139,40 @@ async def test_a_sandbox_with_a_process_in_it_does_not_end(
 ) -> None:
     project = open_project(backend, idle_s=0.01)
     sink = HeadTailBuffer(1000)
-    running = project.runner.start_detached(command, cwd=str(project.root), sink=sink, profile=WRITE)
+    running = await project.runner.start_detached(command, cwd=str(project.root), sink=sink, profile=WRITE)
     if command.startswith("setsid"):
         await running.done
     looked = 0
     is_idle = project.sandbox._is_idle
 
-    def look(supervisor: object) -> bool:
+    async def look(supervisor: object) -> bool:
         nonlocal looked
         looked += 1
-        return is_idle(supervisor)  # pyright: ignore[reportArgumentType]
+        return await is_idle(supervisor)  # pyright: ignore[reportArgumentType]
 
     project.sandbox._is_idle = look
-    async with asyncio.timeout(20):
-        while looked < 3:
-            await asyncio.sleep(0.01)
-    assert running.is_alive()
+    await until(lambda: looked >= 3)
+    assert await running.is_alive()
 
 
 ZOMBIES = """
 import asyncio, os, sys, threading
 from pathlib import Path
-from odin.sandbox import supervisor
+from odin.sandbox import layout, supervisor
+from tests.sandbox.processes import is_zombie
 from tests.sandbox.sandboxes import SandboxedProject
 
 supervisor._REAP_SECONDS = 0.1
 
 async def main():
-    project = SandboxedProject(Path(sys.argv[1]), "bubblewrap").skip_if_unavailable()
+    project = SandboxedProject(Path(sys.argv[1]), "bubblewrap")
     for _ in range(3):
         await project.run("true")
         project.sandbox.kill()
         for thread in threading.enumerate():
             if "_reap" in thread.name:
                 thread.join()
-    print(sum(") Z " in Path(f"/proc/{pid}/stat").read_text() for pid in os.listdir("/proc") if pid.isdigit()))
+    print(*(pid for pid in os.listdir("/proc") if pid.isdigit() and is_zombie(int(pid))))
 
 asyncio.run(main())
 """
@@ -147,10 +183,9 @@ asyncio.run(main())
 def test_ended_sandboxes_leave_no_zombies_where_the_first_process_reaps_none(tmp_path: Path, is_first: bool) -> None:
     """At most one, from which Odin learns it. As the first process, Odin reaps them itself."""
     parent = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"
+    if missing := explain_missing_container() or explain_missing("bubblewrap", CONTAINER):
+        pytest.skip(missing)
     argv = [sys.executable, *([] if is_first else ["-c", parent]), "-c", ZOMBIES, str(tmp_path)]
-    done = subprocess.run(
-        ["unshare", "--pid", "--fork", "--mount-proc", *argv], capture_output=True, text=True, timeout=60, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"no sandbox in a pid namespace here: {done.stderr[-200:]}")
-    assert int(done.stdout) == (0 if is_first else 1)
+    done = run_program(*CONTAINER, *argv)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == (0 if is_first else 1)

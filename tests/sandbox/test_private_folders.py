@@ -22,9 +22,9 @@ from odin.sandbox.probe import SandboxOptions, describe_remedy
 from odin.sandbox.sandbox import Sandbox
 from odin.sandbox.views.open_tree import EXCHANGE, NOREPLACE, rename_simply
 from odin.sandbox.views.store import PrivateFolder, keep_layer, list_unfinished, recover_folders
+from tests.waiting import wait_until
 
-from .processes import wait_until
-from .sandboxes import READ_ONLY, WRITE, SandboxedProject
+from .sandboxes import READ_ONLY, WRITE, SandboxedProject, explain_missing_view
 
 VIEW = ProcessProfile("project", view=True)
 OpenProject = Callable[..., SandboxedProject]
@@ -50,7 +50,7 @@ async def open_project(tmp_path: Path) -> AsyncIterator[OpenProject]:
 
 def list_profiles(project: SandboxedProject) -> list[ProcessProfile]:
     """Return a profile for every kind of sandbox that commands get here."""
-    views = [] if project.sandbox.explain_no_view() else [VIEW]
+    views = [] if explain_missing_view(project.root) else [VIEW]
     own = ProcessProfile("granted", SandboxGrants(network=True))
     return [WRITE, READ_ONLY, own, ProcessProfile("project", scope=(str(project.root),)), *views]
 
@@ -69,7 +69,7 @@ async def test_temporary_folders_are_those_of_the_session(
             assert "No such file" in done.output
         assert Path(outside.name).exists()
     background = HeadTailBuffer(1000)
-    running = project.runner.start_detached(
+    running = await project.runner.start_detached(
         f"cat {place}/made; stat -c %a {place}", cwd=str(project.root), sink=background, profile=WRITE
     )
     await running.done
@@ -106,18 +106,20 @@ async def test_project_in_a_temporary_folder_cannot_be_moved_away(open_project: 
 
 async def test_level_is_tried_once_and_remembered(open_project: OpenProject, tmp_path: Path) -> None:
     project = open_project()
-    if project.sandbox.explain_no_view():
-        pytest.skip("no views here")
+    project.skip_without_views()
     session = project.sandbox._session  # pyright: ignore[reportPrivateUsage]
     file = tmp_path / "probe.json"
     options = SandboxOptions("bubblewrap", unsandboxed_commands=("docker",))
     first = Sandbox(session, options, file)
+    assert first.find_level() == "none", "it was not tried yet"
+    await first.examine()
     assert (first.find_level(), first.explain_level()) == ("view", "")
     first.kill()
     later = Sandbox(session, options, file)
     assert [later.find_level(command) for command in ("ls", "docker ps", "docker ps; ls")] == ["view", "none", "view"]
     assert not later._supervisors, "nothing was started"  # pyright: ignore[reportPrivateUsage]
     kernel = Sandbox(session, SandboxOptions("landlock"))
+    await kernel.examine()
     if not kernel.problem:
         assert kernel.find_level() == "kernel"
         assert "only bubblewrap can mount views" in kernel.explain_level().lower()
@@ -151,7 +153,7 @@ async def test_secret_files_are_hidden_from_commands_that_nobody_approved(
     assert sorted(hidden) == sorted(map(str, [*expected, root / "sub/deep/service.key"]))
     profiles = [replace(READ_ONLY, hidden=hidden), replace(VIEW, hidden=hidden)]
     names = " ".join((*SECRETS, *NO_SECRETS)).replace("linked", "linked.env")
-    if backend == "landlock" or project.sandbox.explain_no_view():
+    if backend == "landlock" or explain_missing_view(project.root):
         profiles.pop()
     for profile in profiles:
         done = await project.run(f"cat {names}; ls; git init -q other; true", profile)
@@ -174,15 +176,16 @@ async def test_secret_files_are_hidden_from_commands_that_nobody_approved(
     assert len(project.sandbox._supervisors) <= 3  # pyright: ignore[reportPrivateUsage]
 
 
-def test_session_of_the_app_has_views_and_limits(workspace: Path, home: Path) -> None:
+async def test_session_of_the_app_has_views_and_limits(workspace: Path, home: Path) -> None:
     env = dict(os.environ)
     sandbox = LazySandbox(load(str(workspace), env), make_environment(env, str(workspace)))
     session = sandbox.get()._session  # pyright: ignore[reportPrivateUsage]
     assert session.views == f"{home}/.local/state/odin/views"
     assert sandbox.get()._options.limits.memory > 0  # pyright: ignore[reportPrivateUsage]
+    await sandbox.examine()
     assert sandbox.find_level() == sandbox.get().find_level()
     assert bool(sandbox.explain_level()) == (sandbox.find_level() != "view")
-    sandbox.get().kill()
+    await sandbox.close()
 
 
 def test_remedy_says_what_to_do() -> None:
@@ -223,8 +226,7 @@ def test_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> No
 
 async def test_layer_that_was_not_applied_can_be_kept(open_project: OpenProject, tmp_path: Path) -> None:
     project = open_project()
-    if project.sandbox.explain_no_view():
-        pytest.skip("no views here")
+    project.skip_without_views()
     kept: list[str] = []
     for number in range(7):
         done = await project.run(f"mkdir -p a/b; echo {number} >a/b/c; chmod 500 a/b a", VIEW)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from odin.core.profile import ProcessProfile, SandboxGrants
 from odin.core.root import Root
 from odin.sandbox.layout import SandboxSession
+from tests.waiting import until
 
 from .sandboxes import WRITE, SandboxedProject
 
@@ -90,9 +91,7 @@ async def test_later_commands_see_the_change_and_running_ones_do_not(folders: Op
     project = folders.project
     waiting = "touch began; while ! [ -e go ]; do sleep 0.02; done; echo x > {0}/late; echo x > {1}/late"
     running = asyncio.create_task(project.run(waiting.format(folders.docs, folders.lib)))
-    async with asyncio.timeout(20):
-        while not (project.root / "began").exists():
-            await asyncio.sleep(0.02)
+    await until((project.root / "began").exists)
     session: SandboxSession = project.sandbox._session
     project.sandbox.change_session(replace(session, roots=(Root(str(folders.lib), "read"), Root(str(folders.docs)))))
     assert await folders.run("echo x > {docs}/new; echo x > {lib}/new") == "docs/new"

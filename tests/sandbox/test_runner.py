@@ -2,18 +2,22 @@
 
 import asyncio
 import os
+import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from odin.config.paths import make_environment
 from odin.core.profile import OWN, UNSANDBOXED
-from odin.sandbox import output
+from odin.sandbox import output, process
 from odin.sandbox.output import HeadTailBuffer
 from odin.sandbox.process import SYSTEM_PATH, RunningProcess, build_command_environment, build_git_settings, run_own
 from odin.sandbox.runner import ProcessRunner
+from tests.waiting import LIMIT_S, TimeLimit, until
+
+from .processes import list_open_files
 
 IGNORE_SIGNALS = "trap '' TERM INT HUP"
 
@@ -32,24 +36,16 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def count_open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-async def wait_for(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def wait_for_pids(path: Path, count: int) -> list[int]:
     """Wait until commands wrote `count` process ids into a file, one per line, and return them."""
-    await wait_for(lambda: path.exists() and len(path.read_text().split()) >= count)
+    await until(lambda: path.exists() and len(path.read_text().split()) >= count)
     return [int(word) for word in path.read_text().split()]
 
 
 async def test_run_returns_exit_code_and_output(runner: ProcessRunner, tmp_path: Path) -> None:
-    finished = await runner.run("echo out; echo err >&2; exit 7", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+    finished = await runner.run(
+        "echo out; echo err >&2; exit 7", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED
+    )
     assert (finished.code, finished.output, finished.timed_out) == (7, "out\nerr\n", False)
     assert not finished.has_survivors
     assert finished.spill_path == ""
@@ -58,26 +54,26 @@ async def test_run_returns_exit_code_and_output(runner: ProcessRunner, tmp_path:
 
 async def test_a_list_runs_a_program_without_a_shell(runner: ProcessRunner, tmp_path: Path) -> None:
     assert (
-        await runner.run(["echo", "$HOME; ls"], cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+        await runner.run(["echo", "$HOME; ls"], cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     ).output == "$HOME; ls\n"
 
 
 async def test_failed_start_raises_and_leaks_no_descriptors(runner: ProcessRunner, tmp_path: Path) -> None:
-    before = count_open_files()
+    before = list_open_files()
     with pytest.raises(FileNotFoundError):
-        await runner.run("true", cwd=str(tmp_path / "no"), timeout=5, profile=UNSANDBOXED)
+        await runner.run("true", cwd=str(tmp_path / "no"), timeout=LIMIT_S, profile=UNSANDBOXED)
     with pytest.raises(FileNotFoundError):
-        await runner.run(["/no/such/program"], cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+        await runner.run(["/no/such/program"], cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     await runner.close()
-    assert count_open_files() == before
+    await until(lambda: not list_open_files() - before)
 
 
 async def test_no_file_descriptor_is_left_after_many_runs(runner: ProcessRunner, tmp_path: Path) -> None:
-    before = count_open_files()
+    before = list_open_files()
     for _ in range(20):
-        await runner.run("echo x", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+        await runner.run("echo x", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     await runner.close()
-    assert count_open_files() == before
+    await until(lambda: not list_open_files() - before)
 
 
 async def test_without_a_pidfd_a_thread_waits(
@@ -87,7 +83,7 @@ async def test_without_a_pidfd_a_thread_waits(
         raise OSError("not supported")
 
     monkeypatch.setattr(os, "pidfd_open", fail)
-    finished = await runner.run("echo x; exit 2", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+    finished = await runner.run("echo x; exit 2", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     assert (finished.code, finished.output) == (2, "x\n")
 
 
@@ -99,7 +95,7 @@ async def test_timeout_ends_the_whole_process_group(runner: ProcessRunner, tmp_p
     assert finished.output == "before\n"
     assert not finished.has_survivors
     for pid in await wait_for_pids(pids, 2):
-        await wait_for(lambda pid=pid: not is_alive(pid))
+        await until(lambda pid=pid: not is_alive(pid))
 
 
 async def test_processes_that_ignore_term_or_leave_the_group_are_killed(runner: ProcessRunner, tmp_path: Path) -> None:
@@ -109,21 +105,21 @@ async def test_processes_that_ignore_term_or_leave_the_group_are_killed(runner: 
     finished = await runner.run(script, cwd=str(tmp_path), timeout=1.5, profile=UNSANDBOXED)
     assert finished.timed_out
     for pid in await wait_for_pids(pids, 2):
-        await wait_for(lambda pid=pid: not is_alive(pid))
+        await until(lambda pid=pid: not is_alive(pid))
 
 
 async def test_cancel_kills_quickly_and_the_runner_stays_usable(runner: ProcessRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"{IGNORE_SIGNALS}; echo $$ >>{pids}; sleep 1000 & echo $! >>{pids}; wait; sleep 1000"
-    task = asyncio.create_task(runner.run(script, cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED))
+    task = asyncio.create_task(runner.run(script, cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED))
     found = await wait_for_pids(pids, 2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        async with asyncio.timeout(3):
+        async with TimeLimit():
             await task
     for pid in found:
-        await wait_for(lambda pid=pid: not is_alive(pid))
-    assert (await runner.run("echo on", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output == "on\n"
+        await until(lambda pid=pid: not is_alive(pid))
+    assert (await runner.run("echo on", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)).output == "on\n"
 
 
 async def test_timed_out_command_has_three_seconds_between_term_and_kill(
@@ -147,7 +143,7 @@ async def test_timed_out_command_has_three_seconds_between_term_and_kill(
     )
     assert (finished.timed_out, graces) == (True, [3])
     task = asyncio.create_task(
-        runner.run(f"{IGNORE_SIGNALS}; echo on; sleep 1000", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED)
+        runner.run(f"{IGNORE_SIGNALS}; echo on; sleep 1000", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     )
     await asyncio.sleep(0)
     task.cancel()
@@ -170,55 +166,75 @@ async def test_timed_out_command_has_three_seconds_between_term_and_kill(
 async def test_a_background_child_lives_until_the_session_ends(
     runner: ProcessRunner, tmp_path: Path, script: str
 ) -> None:
-    async with asyncio.timeout(5):
-        finished = await runner.run(script, cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED)
+    async with TimeLimit():
+        finished = await runner.run(script, cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     pid = int(finished.output)
     assert finished.code == 0
     assert finished.has_survivors
     assert is_alive(pid)
     await runner.close()
-    await wait_for(lambda: not is_alive(pid))
+    await until(lambda: not is_alive(pid))
 
 
 async def test_child_in_its_own_session_is_killed_on_close(runner: ProcessRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"setsid bash -c 'echo $$ >>{pids}; exec sleep 1000' >/dev/null 2>&1 & sleep 0.1"
-    await runner.run(script, cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+    await runner.run(script, cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     (pid,) = await wait_for_pids(pids, 1)
     assert is_alive(pid)
     await runner.close()
-    await wait_for(lambda: not is_alive(pid))
+    await until(lambda: not is_alive(pid))
+
+
+async def test_what_commands_leave_behind_is_not_looked_for_on_the_event_loop(
+    runner: ProcessRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the processes that are younger than the command are: to look at all of the machine takes too long."""
+    looking: list[threading.Thread] = []
+    list_all = process._list_pids  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(process, "_list_pids", lambda: looking.append(threading.current_thread()) or list_all())
+    pids = tmp_path / "pids"
+    left = f"setsid -f sh -c 'echo $$ >>{pids}; exec sleep 1000' >/dev/null 2>&1; until [ -s {pids} ]; do :; done"
+    for command in ("true", left):
+        await runner.capture(
+            ["sh", "-c", command], cwd=str(tmp_path), timeout=LIMIT_S, stop_after=1_000, profile=UNSANDBOXED
+        )
+    (pid,) = await wait_for_pids(pids, 1)
+    await until(lambda: not is_alive(pid))
+    pids.unlink()
+    await runner.run(left, cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
+    await runner.run("sleep 1000", cwd=str(tmp_path), timeout=0.1, profile=UNSANDBOXED)
+    (pid,) = await wait_for_pids(pids, 1)
+    await runner.close()
+    await until(lambda: not is_alive(pid))
+    assert looking
+    assert threading.current_thread() not in looking
 
 
 async def test_runner_does_not_kill_processes_of_another_runner(runner: ProcessRunner, tmp_path: Path) -> None:
-    pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output)
+    pid = int(
+        (await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)).output
+    )
     other = ProcessRunner(make_environment(cwd="/"))
-    await other.run("true", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+    await other.run("true", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     await other.close()
     assert is_alive(pid)
 
 
-async def test_kill_works_without_an_event_loop(tmp_path: Path) -> None:
-    runner = ProcessRunner(make_environment(cwd="/"), linger=0.05)
-    pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output)
-    await asyncio.to_thread(runner.kill)
-    await wait_for(lambda: not is_alive(pid))
-
-
 async def test_later_output_of_a_background_child_goes_to_the_spill_file(runner: ProcessRunner, tmp_path: Path) -> None:
     script = f"echo first; (while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo second) &"
-    finished = await runner.run(script, cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     assert finished.output == "first\n"
     assert finished.has_survivors
     (tmp_path / "go").touch()
-    await wait_for(lambda: Path(finished.spill_path).read_text() == "first\nsecond\n")
+    await until(lambda: Path(finished.spill_path).read_text() == "first\nsecond\n")
 
 
 async def test_background_child_that_prints_forever_does_not_block_the_run(
     runner: ProcessRunner, tmp_path: Path
 ) -> None:
-    async with asyncio.timeout(5):
-        finished = await runner.run("yes & echo", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED)
+    async with TimeLimit():
+        finished = await runner.run("yes & echo", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     assert finished.has_survivors
 
 
@@ -226,7 +242,7 @@ async def test_large_output_is_not_kept_in_memory(runner: ProcessRunner, tmp_pat
     tracemalloc.start()
     try:
         finished = await runner.run(
-            "head -c 50000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED
+            "head -c 50000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED
         )
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -243,7 +259,7 @@ async def test_spill_file_has_a_size_limit(
 ) -> None:
     monkeypatch.setattr(output, "SPILL_LIMIT", 200_000)
     finished = await runner.run(
-        "head -c 1000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED
+        "head -c 1000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED
     )
     assert Path(finished.spill_path).stat().st_size == 200_000
     assert "the first 200000 bytes: " in finished.output
@@ -252,7 +268,7 @@ async def test_spill_file_has_a_size_limit(
 async def test_unwritable_spill_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "spill").write_text("in the way")
     runner = ProcessRunner(make_environment(cwd="/"), tmp_path / "spill")
-    finished = await runner.run("seq 1 100000", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED)
+    finished = await runner.run("seq 1 100000", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     assert "could not be saved" in finished.output
     assert finished.output.endswith("100000\n")
 
@@ -282,7 +298,7 @@ async def test_listener_receives_whole_characters(runner: ProcessRunner, tmp_pat
     await runner.run(
         r"printf '\xf0\x9f'; sleep 0.05; printf '\x98\x80\xff'",
         cwd=str(tmp_path),
-        timeout=5,
+        timeout=LIMIT_S,
         profile=UNSANDBOXED,
         on_output=heard.append,
     )
@@ -293,9 +309,9 @@ async def test_capture_separates_standard_error_and_stops_excessive_output(
     runner: ProcessRunner, tmp_path: Path
 ) -> None:
     argv = ["sh", "-c", "echo out; echo err >&2; exit 2"]
-    small = await runner.capture(argv, cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED, stop_after=1000)
+    small = await runner.capture(argv, cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED, stop_after=1000)
     assert (small.code, small.data, small.errors, small.stopped) == (2, b"out\n", "err\n", False)
-    flood = await runner.capture(["yes"], cwd=str(tmp_path), timeout=20, profile=UNSANDBOXED, stop_after=100_000)
+    flood = await runner.capture(["yes"], cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED, stop_after=100_000)
     assert flood.stopped
     assert 100_000 <= len(flood.data) < 2_000_000
     slow = await runner.capture(["sleep", "60"], cwd=str(tmp_path), timeout=0.1, profile=UNSANDBOXED, stop_after=1000)
@@ -311,7 +327,7 @@ async def test_environment_disables_prompts_and_omits_secrets(tmp_path: Path) ->
         "PLAIN": "p",
     }
     runner = ProcessRunner(make_environment(environ, "/"), env_passthrough=["GITHUB_TOKEN"])
-    lines = (await runner.run("env", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output.split("\n")
+    lines = (await runner.run("env", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)).output.split("\n")
     for expected in ("PLAIN=p", "GITHUB_TOKEN=t", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "CI=1", "TERM=dumb"):
         assert expected in lines
     assert not [line for line in lines if line.startswith(("MY_API_KEY", "AWS_SECRET"))]
@@ -333,13 +349,13 @@ async def test_own_programs_get_a_minimal_environment_and_none_of_the_project(
         "A": "b",
     }
     runner = ProcessRunner(make_environment(environ, "/"))
-    done = await runner.capture(["/usr/bin/env"], cwd="/", timeout=5, profile=OWN, stop_after=10_000)
+    done = await runner.capture(["/usr/bin/env"], cwd="/", timeout=LIMIT_S, profile=OWN, stop_after=10_000)
     names = {line.partition("=")[0] for line in done.data.decode().splitlines()}
     assert names == {"HOME", "LANG", "PATH", "ODIN_COMMAND"}
     await runner.close()
     monkeypatch.setenv("PATH", environ["PATH"])
-    assert run_own(["/usr/bin/env"], str(tmp_path), timeout=5)[:2] == (0, f"PATH={SYSTEM_PATH}\n".encode())
-    assert run_own(["sh", "-c", "env"], str(tmp_path), timeout=5)[0] == 0
+    assert run_own(["/usr/bin/env"], str(tmp_path), timeout=LIMIT_S)[:2] == (0, f"PATH={SYSTEM_PATH}\n".encode())
+    assert run_own(["sh", "-c", "env"], str(tmp_path), timeout=LIMIT_S)[0] == 0
     assert not (tmp_path / "hit").exists()
     with pytest.raises(TimeoutError):
         run_own(["sleep", "600"], "/", timeout=0.05)
@@ -427,7 +443,7 @@ async def test_git_does_not_wait_for_an_editor(runner: ProcessRunner, tmp_path: 
     script = (
         "git init -q . && git -c user.name=a -c user.email=a@b commit --allow-empty; echo code=$?; $EDITOR x; echo $?"
     )
-    finished = await runner.run(script, cwd=str(tmp_path), timeout=20, profile=UNSANDBOXED)
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     assert not finished.timed_out
     assert "empty commit message" in finished.output
     assert finished.output.endswith("code=1\n1\n")

@@ -15,8 +15,9 @@ from odin.core.profile import ProcessProfile
 from odin.sandbox.backends import find_landlock_abi
 from odin.sandbox.output import HeadTailBuffer
 from odin.sandbox.runner import SandboxUnavailable
+from tests.waiting import LIMIT_S, until
 
-from .processes import find_folder, is_alive
+from .processes import is_alive, list_processes
 from .sandboxes import READ_ONLY, UNSANDBOXED, WRITE, SandboxedProject
 
 OpenProject = Callable[..., SandboxedProject]
@@ -52,12 +53,6 @@ def listening_port() -> Generator[int]:
 
 def make_connect_command(port: int) -> str:
     return f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo reached"
-
-
-async def wait_for(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_the_project_and_temporary_files_can_be_written(open_project: OpenProject, backend: str) -> None:
@@ -162,9 +157,9 @@ while True:
 
 async def test_sandboxed_server_is_reachable_for_later_commands_in_every_mode(open_project: OpenProject) -> None:
     project = open_project("bubblewrap")
-    server = asyncio.create_task(project.run(f"{SERVER} >port", timeout=60))
+    server = asyncio.create_task(project.run(f"{SERVER} >port", timeout=LIMIT_S))
     port = project.root / "port"
-    await wait_for(lambda: port.exists() and port.read_text().endswith("\n"))
+    await until(lambda: port.exists() and port.read_text().endswith("\n"))
     for profile in (WRITE, READ_ONLY, WRITE):
         assert (await project.run(make_connect_command(int(port.read_text())), profile)).output == "reached\n"
     server.cancel()
@@ -272,13 +267,11 @@ async def test_ended_command_leaves_no_process(
     open_project: OpenProject, backend: str, end: EndCommand, command: str
 ) -> None:
     project = open_project(backend)
-    task, left = await start_sleeping(project, command, 1.0 if end is by_timeout else 60.0)
+    task, left = await start_sleeping(project, command, 0.5 if end is by_timeout else 60.0)
     await end(project, task)
     if "env -i" in command:
-        await project.runner.close()
-        if backend == "landlock":
-            pytest.skip("a process that lost its mark and its group is found only in a pid namespace")
-    await wait_for(lambda: not any(is_alive(pid) for pid in left))
+        await project.runner.close()  # its mark and its group are lost, so it ends with the sandbox
+    await until(lambda: not any(is_alive(pid) for pid in left))
 
 
 async def start_sleeping(
@@ -287,18 +280,12 @@ async def start_sleeping(
     """Run a command until it sleeps; retry with more time on a busy machine."""
     while True:
         task: asyncio.Task[object] = asyncio.create_task(project.run(command, timeout=seconds))
-        await wait_for(lambda task=task: task.done() or bool(list_sleepers(project)))
-        left = list_sleepers(project)
+        await until(lambda task=task: task.done() or bool(list_processes("sleep", project.root)))
+        left = list_processes("sleep", project.root)
         if left and not task.done():
             return task, left
         assert seconds < 60, "the command ended by itself"
         seconds *= 4
-
-
-def list_sleepers(project: SandboxedProject) -> set[int]:
-    """Return the sleeping processes whose working directory is the project."""
-    found = subprocess.run(["pgrep", "-x", "sleep"], capture_output=True, text=True, check=False)
-    return {pid for pid in map(int, found.stdout.split()) if find_folder(pid) == project.root}
 
 
 @pytest.mark.parametrize("scope", [(), None])
@@ -308,7 +295,7 @@ async def test_connected_program_survives_replacement_of_the_sandbox(
     """Odin attributes later changes of files to it only if it may write."""
     project = open_project(backend)
     heard = bytearray()
-    running, pipe = project.runner.start_connected(
+    running, pipe = await project.runner.start_connected(
         ["sh", "-c", "touch there 2>/dev/null; read line; echo got $line; read line; echo got $line; sleep 1000"],
         cwd=str(project.root),
         env={},
@@ -317,7 +304,7 @@ async def test_connected_program_survives_replacement_of_the_sandbox(
         profile=ProcessProfile(scope=scope),
     )
     pipe.write(b"one\n")
-    await wait_for(lambda: heard.endswith(b"got one\n"))
+    await until(lambda: heard.endswith(b"got one\n"))
     assert (project.root / "there").exists() == (scope is None)
     await project.run("true")
     (project.root / ".envrc").write_text("from outside")
@@ -325,7 +312,7 @@ async def test_connected_program_survives_replacement_of_the_sandbox(
     assert (await project.run("echo x >> .envrc" if is_replaced else "true")).code == is_replaced
     assert project.runner.take_late_changes() == (() if scope == () else (".envrc",))
     pipe.write(b"two\n")
-    await wait_for(lambda: heard.endswith(b"got two\n"))
+    await until(lambda: heard.endswith(b"got two\n"))
     project.runner.kill_process(running)
     await running.done
     pipe.close()
@@ -334,8 +321,8 @@ async def test_connected_program_survives_replacement_of_the_sandbox(
 async def test_killed_sandbox_is_created_again(open_project: OpenProject, backend: str) -> None:
     project = open_project(backend)
     await project.run("true")
-    task = asyncio.create_task(project.run("touch begun; sleep 1000", timeout=60))
-    await wait_for((project.root / "begun").exists)
+    task = asyncio.create_task(project.run("touch begun; sleep 1000", timeout=LIMIT_S))
+    await until((project.root / "begun").exists)
     project.sandbox.kill()
     assert (await task).code == -signal.SIGKILL
     assert (await project.run("echo again")).output == "again\n"
@@ -358,10 +345,10 @@ async def test_background_children_live_on_and_end_with_the_session(open_project
     project = open_project(backend)
     done = await project.run("sleep 1000 & echo started")
     assert done.has_survivors
-    await wait_for(lambda: bool(list_sleepers(project)))
-    left = list_sleepers(project)
+    await until(lambda: bool(list_processes("sleep", project.root)))
+    left = list_processes("sleep", project.root)
     await project.runner.close()
-    await wait_for(lambda: not any(is_alive(pid) for pid in left))
+    await until(lambda: not any(is_alive(pid) for pid in left))
 
 
 async def test_profile_none_runs_outside(open_project: OpenProject, backend: str) -> None:
@@ -413,6 +400,7 @@ async def test_commands_run_without_a_sandbox_if_it_is_off(tmp_path: Path) -> No
 
 async def test_auto_chooses_the_strongest_sandbox(open_project: OpenProject) -> None:
     project = open_project("auto")
+    await project.sandbox.probe()
     assert "untried" not in project.sandbox.describe()
     strongest = "bubblewrap" if "bubblewrap" not in project.sandbox.list_failures() else "landlock"
     assert project.sandbox.kind == strongest

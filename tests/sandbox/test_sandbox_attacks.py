@@ -3,12 +3,10 @@
 import asyncio
 import errno
 import os
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,12 +23,19 @@ from odin.sandbox.backends import (
 )
 from odin.sandbox.layout import EMPTY_LAYOUT, SandboxSession, find_writable_folders, plan_layout
 from odin.sandbox.probe import SandboxCandidate, SandboxOptions, find_program, load_probe
+from odin.sandbox.process import RunningProcess
 from odin.sandbox.runner import SandboxUnavailable
 from odin.sandbox.sandbox import Sandbox, SandboxUse
-from odin.sandbox.supervisor import SandboxSetupError, SandboxSupervisor, build_init_argv, open_supervisor
+from odin.sandbox.supervisor import (
+    SandboxCommand,
+    SandboxSetupError,
+    SandboxSupervisor,
+    build_init_argv,
+    open_supervisor,
+)
+from tests.waiting import LIMIT_S, until
 
-from .processes import is_running, wait_until
-from .sandboxes import READ_ONLY, WRITE, SandboxedProject
+from .sandboxes import READ_ONLY, WRITE, SandboxedProject, skip_without_sandbox
 
 OpenProject = Callable[..., SandboxedProject]
 
@@ -160,17 +165,18 @@ def keep_unchanged(argv: list[str]) -> None:
     return
 
 
-def make_open_sandbox(
+async def plan_sandbox(
     project: SandboxedProject, backend: str, change: Callable[[list[str]], object]
-) -> Callable[[], SandboxSupervisor]:
+) -> Callable[[], Awaitable[SandboxSupervisor]]:
     """Return a function that opens a sandbox for the present layout. `change` is called when the mounts are planned."""
     project.skip_if_unavailable()
+    await project.sandbox.probe()
     candidate = project.sandbox._load_probe().candidate  # pyright: ignore
     session = project.sandbox._session
     layout = plan_layout(session, writes=True, scope=(str(project.root / "a/b"),))
     env = {"PATH": os.environ["PATH"]}
 
-    def build_argv(fd: int) -> list[str]:
+    def plan(fd: int) -> SandboxCommand:
         if backend == "landlock":
             argv = build_init_argv(sys.executable, fd, *build_landlock_args(layout, network=False))
         else:
@@ -178,16 +184,18 @@ def make_open_sandbox(
             bwrap = find_program("bwrap", env["PATH"])
             argv = build_bubblewrap_argv(bwrap, variant, layout, sys.executable, fd, network=False)
         change(argv)
-        return argv
+        return SandboxCommand(argv)
 
-    return lambda: open_supervisor(build_argv, env)
+    return lambda: open_supervisor(plan, env)
 
 
-def run_in(supervisor: SandboxSupervisor, command: str) -> str:
+async def run_in(supervisor: SandboxSupervisor, command: str) -> str:
     """Run a shell command in a sandbox and return its output."""
     with tempfile.TemporaryFile() as file:
-        child = supervisor.start(["sh", "-c", command], "/", os.environ, file.fileno(), file.fileno())
-        assert child.reap()
+        child = await supervisor.start(["sh", "-c", command], "/", os.environ, file.fileno(), file.fileno())
+        running = RunningProcess(child, "", 0.0)
+        running.watch()
+        await running.done
         return Path(f"/proc/self/fd/{file.fileno()}").read_text()
 
 
@@ -203,16 +211,16 @@ async def test_link_put_in_while_the_sandbox_is_created_does_not_lead_out(
         (project.root / "a").rename(project.root / "old")
         (project.root / "a").symlink_to("../beside")
 
-    open_it = make_open_sandbox(project, backend, put_link if is_planned else keep_unchanged)
+    open_it = await plan_sandbox(project, backend, put_link if is_planned else keep_unchanged)
     if not is_planned:
         put_link()
     try:
-        supervisor = open_it()
+        supervisor = await open_it()
     except SandboxSetupError as error:
         assert str(error) == f"{project.root}/a/b: replaced while the sandbox was created"
     else:
         assert backend == "landlock"
-        run_in(supervisor, f"touch {project.beside}/b/new")
+        await run_in(supervisor, f"touch {project.beside}/b/new")
         supervisor.kill()
     assert os.listdir(project.beside / "b") == []
 
@@ -227,8 +235,9 @@ async def test_mount_made_while_the_sandbox_is_created_prevents_it(open_project:
         at = argv.index("--")
         argv[at:at] = ["--bind", place, place]
 
+    open_it = await plan_sandbox(project, "bubblewrap", add_mount)
     with pytest.raises(SandboxSetupError, match=f"^{place}: mounted while the sandbox was created$"):
-        make_open_sandbox(project, "bubblewrap", add_mount)()
+        await open_it()
 
 
 async def test_landlock_keeps_later_mounts_read_only_if_the_sandbox_has_no_capabilities(
@@ -243,13 +252,13 @@ async def test_landlock_keeps_later_mounts_read_only_if_the_sandbox_has_no_capab
         del argv[at - 1 : at + 1]
 
     for change, is_writable in ((keep_unchanged, True), (drop_capabilities, False)):
-        open_it = make_open_sandbox(project, "bubblewrap", change)
+        open_it = await plan_sandbox(project, "bubblewrap", change)
         if not find_landlock_abi():
             with pytest.raises(SandboxSetupError, match=r"^unshare: Operation not permitted$"):
-                open_it()
+                await open_it()
             return
-        supervisor = open_it()
-        done = run_in(
+        supervisor = await open_it()
+        done = await run_in(
             supervisor, f"touch /run/new && echo written; cd {project.root}/a/b && echo own >x && mv x y; cat y"
         )
         supervisor.kill()
@@ -261,12 +270,10 @@ async def test_processes_of_the_machine_cannot_be_signaled_without_a_pid_namespa
     if find_landlock_abi() < 6:
         pytest.skip("this kernel cannot block signals")
     variant = SandboxCandidate("bubblewrap", BUBBLEWRAP_VARIANTS.index(BubblewrapVariant(user=True, processes=False)))
+    skip_without_sandbox("bubblewrap")
+    supervisor = await open_sandbox(variant, EMPTY_LAYOUT, network=False, path=os.environ["PATH"])
     try:
-        supervisor = open_sandbox(variant, EMPTY_LAYOUT, network=False, path=os.environ["PATH"])
-    except SandboxSetupError as error:
-        pytest.skip(f"no such sandbox here: {error}")
-    try:
-        assert "not permitted" in run_in(supervisor, f"sleep 9 & kill $! && kill -0 {os.getpid()}")
+        assert "not permitted" in await run_in(supervisor, f"sleep 9 & kill $! && kill -0 {os.getpid()}")
     finally:
         supervisor.kill()
 
@@ -290,9 +297,9 @@ async def test_links_in_a_project_do_not_cause_a_weaker_sandbox(
         SandboxSession(root=str(project.root), home=str(project.home), env=os.environ), SandboxOptions("auto")
     )
     try:
-        chosen.probe()
+        await chosen.probe()
         assert (chosen.kind, chosen.problem) == ("bubblewrap", "")
-        assert chosen.should_sandbox("true", WRITE)
+        assert await chosen.should_sandbox("true", WRITE)
     finally:
         chosen.kill()
 
@@ -301,10 +308,10 @@ async def test_sandbox_that_cannot_be_created_is_not_replaced_by_a_weaker_one(
     open_project: OpenProject, tmp_path: Path
 ) -> None:
     """A sandbox that works on the machine but cannot be created now is not replaced by a weaker one."""
+    skip_without_sandbox("bubblewrap")
     project = open_project("auto")
-    project.sandbox.probe()
-    if project.sandbox.kind != "bubblewrap":
-        pytest.skip("no bubblewrap here")
+    await project.sandbox.probe()
+    assert project.sandbox.kind == "bubblewrap"
     project.sandbox.kill()
     probe_file = tmp_path / "probe_file.json"
     session = SandboxSession(
@@ -313,15 +320,15 @@ async def test_sandbox_that_cannot_be_created_is_not_replaced_by_a_weaker_one(
     sandbox = SandboxWithMissingPaths(session, SandboxOptions("auto"), probe_file)
     try:
         sandbox.missing_paths = ("/sys/kernel/no/such/project",)
-        assert sandbox.should_sandbox("true", WRITE)
+        assert await sandbox.should_sandbox("true", WRITE)
         with pytest.raises(SandboxUnavailable, match="works on this machine but could not be created now"):
-            sandbox.start(["true"], "/", {}, 1, 2, WRITE)
+            await sandbox.start(["true"], "/", {}, 1, 2, WRITE)
         assert sandbox.kind == "bubblewrap"
         assert load_probe(probe_file, lambda: "") is None
         assert not probe_file.exists()
         sandbox.missing_paths = ()
-        assert sandbox.should_sandbox("true", WRITE)
-        sandbox.start(["true"], "/", {}, 1, 2, WRITE).detach()
+        assert await sandbox.should_sandbox("true", WRITE)
+        (await sandbox.start(["true"], "/", {}, 1, 2, WRITE)).detach()
         assert sandbox.problem == ""
     finally:
         sandbox.kill()
@@ -332,7 +339,7 @@ class SandboxWithMissingPaths(Sandbox):
 
     missing_paths: tuple[str, ...] = ()
 
-    def _get_layout(self, use: SandboxUse):
+    async def _plan(self, use: SandboxUse):
         plan = plan_layout(self._session, writes=use[0])
         self._layouts[use] = type(plan)(
             plan.temporary,
@@ -347,7 +354,7 @@ class SandboxWithMissingPaths(Sandbox):
 
 
 @pytest.mark.parametrize("folder", ["project", "project/.venv/bin", "writable"])
-def test_sandbox_programs_in_writable_folders_are_not_used(folder: str, tmp_path: Path) -> None:
+async def test_sandbox_programs_in_writable_folders_are_not_used(folder: str, tmp_path: Path) -> None:
     """A command could put them there, and Odin would start them unsandboxed."""
     planted = tmp_path / folder
     planted.mkdir(parents=True)
@@ -362,8 +369,8 @@ def test_sandbox_programs_in_writable_folders_are_not_used(folder: str, tmp_path
     searched = find_writable_folders(session).filter_path(session.env["PATH"]).split(os.pathsep)
     assert str(planted) not in searched and "" not in searched
     sandbox = Sandbox(session)
-    sandbox.probe()
-    sandbox.kill()
+    await sandbox.probe()
+    await sandbox.close()
     assert not (tmp_path / "ran").exists()
 
 
@@ -454,10 +461,8 @@ async def test_secret_that_was_created_or_replaced_later_is_hidden(open_project:
 async def test_server_in_the_same_sandbox_can_be_reached(open_project: OpenProject) -> None:
     project = open_project("bubblewrap").skip_if_unavailable()
     server = "import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('own.sock'); s.listen(); time.sleep(100)"
-    task = asyncio.create_task(project.run(f'python3 -c "{server}"', timeout=60))
-    async with asyncio.timeout(20):
-        while not (project.root / "own.sock").exists():
-            await asyncio.sleep(0.01)
+    task = asyncio.create_task(project.run(f'python3 -c "{server}"', timeout=LIMIT_S))
+    await until((project.root / "own.sock").exists)
     done = await project.run(
         f"until {CONNECT} {project.root}/own.sock 2>errors; do grep -q refused errors || exit; done"
     )
@@ -535,62 +540,3 @@ async def test_command_cannot_change_the_environment_of_the_next(open_project: O
     await project.run(first)
     done = await project.run('echo "$LD_PRELOAD$BASH_ENV"; echo "$PATH"; pwd')
     assert done.output == f"\n{os.environ['PATH']}\n{project.root}\n"
-
-
-PROGRAM = """
-import asyncio, os, sys
-from pathlib import Path
-from odin.config.paths import make_environment
-from odin.core.profile import ProcessProfile
-from odin.sandbox.layout import SandboxSession
-from odin.sandbox.probe import SandboxOptions
-from odin.sandbox.runner import ProcessRunner
-from odin.sandbox.sandbox import Sandbox
-
-async def main(use, root, words):
-    env = {**os.environ, "HOME": root}
-    sandbox = Sandbox(SandboxSession(root=root, home=root + "/../home", env=env), SandboxOptions(use))
-    sandbox.probe()
-    if sandbox.kind == "none":
-        print("none", flush=True)
-        return
-    runner = ProcessRunner(make_environment(env, "/"), sandbox=lambda: sandbox)
-    run = lambda command, writes: runner.run(
-        command, cwd=root, timeout=900, profile=ProcessProfile("project" if writes else "read")
-    )
-    deaf = f"(trap '' TERM HUP; exec -a {words}-deaf sleep 1000) &"
-    quiet = f"{deaf} setsid -f bash -c 'exec -a {words}-moved sleep 1000'"
-    await asyncio.gather(
-        run(f"{quiet}; touch begun; exec -a {words}-plain sleep 1000", True),
-        run(f"exec -a {words}-looks sleep 1000", False),
-    )
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-def test_no_process_is_left_when_odin_is_killed(backend: str, tmp_path: Path) -> None:
-    root = tmp_path / "project"
-    root.mkdir()
-    words = f"odin-canary-{os.getpid()}-{backend}"
-    argv = [sys.executable, "-c", PROGRAM, backend, str(root), words]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as odin:
-        names = [f"{words}-{name}" for name in ("deaf", "moved", "plain", "looks")]
-        wait_until(lambda: odin.poll() is not None or all(map(is_running, names)))
-        if odin.poll() is not None:
-            assert odin.stdout is not None
-            assert odin.stdout.read() == b"none\n"
-            pytest.skip("no such sandbox here")
-        inits = list_descendants(odin.pid)
-        assert inits
-        odin.send_signal(signal.SIGKILL)
-        odin.wait()
-    wait_until(lambda: not any(map(is_running, names)))
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inits))
-
-
-def list_descendants(pid: int) -> list[int]:
-    """Return all descendants of a process: the watchdog, and the sandboxes with their processes."""
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
-    direct = [int(word) for word in found.stdout.split()]
-    return direct + [inner for child in direct for inner in list_descendants(child)]

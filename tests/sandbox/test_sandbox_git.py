@@ -11,6 +11,7 @@ import pytest
 
 from odin.core.profile import ProcessProfile
 from odin.sandbox.protected_files import find_git_folders
+from tests.waiting import LIMIT_S
 
 from .sandboxes import READ_ONLY, WRITE, SandboxedProject
 
@@ -181,10 +182,10 @@ async def test_remote_git_has_network_and_credentials_and_writes_only_its_folder
             (ProcessProfile("git-remote", scope=(folder,)), 0),
             (ProcessProfile("git", scope=(folder,)), 128),
         ):
-            done = await project.runner.capture(argv, cwd="/", timeout=60, stop_after=10_000, profile=profile)
+            done = await project.runner.capture(argv, cwd="/", timeout=LIMIT_S, stop_after=10_000, profile=profile)
             assert done.code == code, done.errors
         touched = await project.runner.capture(
-            ["touch", str(project.root / "x")], cwd="/", timeout=60, stop_after=10_000, profile=profile
+            ["touch", str(project.root / "x")], cwd="/", timeout=LIMIT_S, stop_after=10_000, profile=profile
         )
         assert touched.code and "served" in git(project.root, "log", "--format=%s", "got")
     finally:

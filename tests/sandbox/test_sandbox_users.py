@@ -25,18 +25,20 @@ OUTER_SANDBOX = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrapper", [[], OUTER_SANDBOX], ids=["plain", "nested"])
+@pytest.mark.parametrize("container", [[], OUTER_SANDBOX], ids=["plain", "nested"])
 @pytest.mark.parametrize("who", USERS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_sandbox_confines_for_every_user_and_inside_another_sandbox(wrapper: list[str], who: str, backend: str) -> None:
+def test_sandbox_confines_for_every_user_and_inside_another_sandbox(
+    container: list[str], who: str, backend: str
+) -> None:
     with shared_folder() as folder:
         project = UserProject(folder, who, backend)
         beside = folder / "beside"
         beside.mkdir()
         beside.chmod(0o777)
-        if wrapper:
-            find_python(tuple(wrapper))
-            project.wrapper = wrapper
+        if container:
+            find_python(tuple(container))
+            project.container = container
         for name, writes in (("write", True), ("look", False)):
             (done,) = project.run(f"touch {name}; touch {beside}/{name}; echo done", writes=writes)
             assert done.output.splitlines()[-1] == "done"
@@ -61,8 +63,8 @@ def test_mounts_made_after_the_sandbox_cannot_be_written(order: list[bool], who:
         (folder / "later").mkdir()
         for name in ("ready", "mounted"):
             os.mkfifo(folder / name)
-        unshare = ["unshare", "--mount", "--propagation", "shared"]
-        project.wrapper = [*unshare, "sh", "-c", MOUNT_LATER, "sh", str(folder)]
+        project.container = ["unshare", "--mount", "--propagation", "shared"]
+        project.wrapper = ["sh", "-c", MOUNT_LATER, "sh", str(folder)]
         wait = f"read x <{folder}/ready; read x <{folder}/mounted"
         attempt = f"touch {folder}/later/new && echo written; ls -d {folder}/later"
         commands = [*(("true", writes) for writes in order), (wait, order[-1])]

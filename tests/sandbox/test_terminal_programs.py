@@ -9,6 +9,7 @@ import pytest
 from odin.core.errors import StateUnwritable, UsageError
 from odin.core.profile import WritableFolders
 from odin.sandbox.terminal import TerminalPrograms, make_terminal_programs
+from tests.waiting import LIMIT_S
 
 
 def write_program(path: Path, body: str) -> Path:
@@ -58,16 +59,16 @@ async def test_no_program_is_looked_up_where_commands_can_write(
     assert programs.find(command[0]) == ""
     with pytest.raises(OSError, match=r"commands can write|not installed"):
         await programs.run(command)
-    assert await programs.capture(command, timeout=5, max_bytes=100) == b""
+    assert await programs.capture(command, timeout=LIMIT_S, max_bytes=100) == b""
     assert not (project.parent / "hit").exists()
 
 
 async def test_a_program_gets_the_environment_of_the_user_without_the_folders_of_the_project(project: Path) -> None:
     own = write_program(project.parent / "own" / "show", 'echo "$MY_TOKEN $PATH"')
     programs = make_programs(project, project / "bin", own.parent, MY_TOKEN="kept")
-    said = (await programs.capture(["show"], timeout=5, max_bytes=1000)).decode()
+    said = (await programs.capture(["show"], timeout=LIMIT_S, max_bytes=1000)).decode()
     assert said == f"kept {own.parent}:/usr/bin:/bin\n"
-    assert await programs.capture(["show"], timeout=5, max_bytes=10) == b"", "it printed too much"
+    assert await programs.capture(["show"], timeout=LIMIT_S, max_bytes=10) == b"", "it printed too much"
     assert programs.find(f"{project}/bin/tool") == f"{project}/bin/tool", "a full path is the choice of the user"
 
 

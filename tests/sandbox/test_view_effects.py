@@ -14,6 +14,7 @@ from odin.core.effects import EffectKind, FileEffect, FolderSummary
 from odin.core.event_values import FileKind
 from odin.sandbox.views.caches import parse_index
 from tests.sandbox import view_scenarios
+from tests.sandbox.sandboxes import explain_missing, explain_missing_view, run_program
 from tests.sandbox.users import NOBODY, USERS, find_python, make_prefix, run_process, shared_folder
 from tests.sandbox.view_commands import COMMANDS
 from tests.soak import FIRST_SEED, choose, soak
@@ -30,13 +31,12 @@ def run_as(who: str, module: str, *arguments: str) -> str:
     with shared_folder() as folder:
         if prefix:
             os.chown(folder, NOBODY, NOBODY)
+        if run_program(*prefix, "test", "-r", __file__).returncode:
+            pytest.skip("this user cannot read the tests")
+        if missing := explain_missing("bubblewrap", prefix) or explain_missing_view(folder, prefix):
+            pytest.skip(missing)
         argv = [*prefix, find_python(tuple(prefix)), "-c", code, REPOSITORY, str(folder), *arguments]
         done = run_process(argv, timeout=3600)
-    if "No module named 'tests" in done.stderr:
-        pytest.skip("this user cannot read the tests")
-    for call in ("unshare", "mount", "overlay"):
-        if f"'{call}'" in done.stderr:
-            pytest.skip(f"this user cannot mount a view: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

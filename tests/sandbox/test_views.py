@@ -3,11 +3,13 @@
 import asyncio
 import os
 import shlex
+import shutil
 import socket
 import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,18 @@ import pytest
 from msgspec.structs import replace
 
 from odin.core.profile import ProcessProfile, SandboxGrants
+from odin.core.root import Root
+from odin.core.timing import Timing
 from odin.sandbox.layout import SandboxSession, SecretPaths, has_exposed_files
 from odin.sandbox.probe import SandboxOptions, ViewLimits
 from odin.sandbox.runner import CommandResult, SandboxUnavailable, ViewUnavailable
 from odin.sandbox.sandbox import WRITING, Sandbox
 from odin.sandbox.views.layer import begin_layer, remove_layer
 from odin.sandbox.views.setup import ViewSetup
+from tests.waiting import wait_until
 
-from .processes import TIMEOUT, is_running, list_helpers, wait_until
+from ..waiting import LIMIT_S, until, within_limit
+from .processes import is_running, list_helpers
 from .sandboxes import READ_ONLY, WRITE, SandboxedProject
 from .test_sandbox_attacks import WAYS_OUT
 from .users import AS_NOBODY, NOBODY, find_python, make_prefix, run_process, shared_folder
@@ -30,6 +36,8 @@ from .users import AS_NOBODY, NOBODY, find_python, make_prefix, run_process, sha
 VIEW = ProcessProfile("project", view=True)
 
 OpenProject = Callable[..., SandboxedProject]
+
+pytestmark = pytest.mark.usefixtures("only_own_sockets")
 
 
 @pytest.fixture
@@ -45,11 +53,10 @@ async def open_project(tmp_path: Path) -> AsyncIterator[OpenProject]:
         opened.append(project)
         if places or options:
             session = replace(project.sandbox._session, **places)  # pyright: ignore[reportPrivateUsage]
-            project.sandbox = Sandbox(session, options or SandboxOptions("bubblewrap"), idle_s=idle_s)
-        project.skip_if_unavailable()
-        if reason := project.sandbox.explain_no_view():
-            pytest.skip(f"no views here: {reason}")
-        return project
+            project.sandbox = Sandbox(
+                session, options or SandboxOptions("bubblewrap"), timing=Timing(sandbox_idle_s=idle_s)
+            )
+        return project.skip_without_views()
 
     yield open_one
     for project in opened:
@@ -175,6 +182,23 @@ async def test_writable_folder_in_a_hidden_one_belongs_to_the_view(
     assert (find_upper(done, 1) / "new").read_text() == "x\n"
 
 
+async def test_path_to_hide_that_vanishes_while_the_view_is_mounted_does_no_harm(
+    open_project: OpenProject, tmp_path: Path
+) -> None:
+    """Sockets of other programs appear and vanish at any time."""
+    folder = tmp_path.resolve() / "library"
+    folder.mkdir()
+    project = open_project(roots=(Root(str(folder), "read"),))
+    profile = replace(VIEW, hidden=tuple(f"{folder}/{number}" for number in range(50)))
+    flicker = "import os\nwhile True:\n for name in map(str, range(50)):\n  open(name, 'w').close(); os.unlink(name)"
+    with subprocess.Popen([sys.executable, "-c", flicker], cwd=folder) as other:
+        try:
+            for _ in range(20):
+                assert (await project.run("echo ok", profile)).output == "ok\n"
+        finally:
+            other.kill()
+
+
 async def test_secret_that_appears_while_the_sandbox_is_in_use_is_hidden(
     open_project: OpenProject, tmp_path: Path
 ) -> None:
@@ -229,8 +253,8 @@ async def test_command_that_cannot_start_in_a_view_leaves_no_process(open_projec
     sandbox = open_project().sandbox
     for _ in range(10):
         with pytest.raises(PermissionError):
-            sandbox.start(["/"], "/", {}, 2, 2, VIEW)
-        assert sandbox._supervisors[WRITING].count_children() == 0  # pyright: ignore[reportPrivateUsage]
+            await sandbox.start(["/"], "/", {}, 2, 2, VIEW)
+        assert await sandbox._supervisors[WRITING].count_children() == 0  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_first_sandbox_on_a_machine_is_used(open_project: OpenProject, tmp_path: Path) -> None:
@@ -240,32 +264,44 @@ async def test_first_sandbox_on_a_machine_is_used(open_project: OpenProject, tmp
     cache = tmp_path / "home/.cache/odin"
     session = replace(project.sandbox._session, odin_folders=(str(cache),))  # pyright: ignore[reportPrivateUsage]
     project.sandbox = sandbox = Sandbox(session, SandboxOptions("bubblewrap"), cache / "sandbox.json")
-    sandbox.probe()
+    await sandbox.probe()
     assert (cache / "sandbox.json").exists()
-    layout = sandbox._get_layout(WRITING)  # pyright: ignore[reportPrivateUsage]
+    layout = sandbox._layouts[WRITING]  # pyright: ignore[reportPrivateUsage]
     assert not has_exposed_files(layout, SecretPaths(session))
     assert (await project.run(f"ls {cache}", VIEW)).output == ""
 
 
 @pytest.mark.parametrize("how", ["timeout", "cancel"])
 async def test_command_in_a_view_can_be_stopped(open_project: OpenProject, how: str) -> None:
-    project = open_project()
+    project = open_project(grace=LIMIT_S)
     command = (
-        f"trap 'echo terminated; exit 3' TERM; echo x >file; setsid -f sleep 1000.{os.getpid()}; sleep 1000 & wait"
+        f"trap 'echo terminated; exit 3' TERM; echo x >file; setsid -f sleep 1000.{os.getpid()}; sleep 1000 & "
+        "echo ready; wait"
     )
-    told: list[CommandResult] = []
     if how == "timeout":
-        done = await project.run(command, VIEW, timeout=0.5)
+        done, seconds = await project.run(command, VIEW, timeout=0.5), 0.5
+        while "ready" not in done.output and seconds < LIMIT_S:  # on a busy machine it takes longer to begin
+            seconds *= 4
+            done = await project.run(command, VIEW, timeout=seconds)
         assert done.timed_out
     else:
-        options: dict[str, Any] = {"cwd": str(project.root), "timeout": 30, "profile": VIEW}
-        running = asyncio.create_task(project.runner.run(command, **options, on_cancelled=told.append))
-        await asyncio.sleep(0.5)
+        printed, told = asyncio.Event(), list[CommandResult]()
+        running = asyncio.create_task(
+            project.runner.run(
+                command,
+                cwd=str(project.root),
+                timeout=2 * LIMIT_S,
+                profile=VIEW,
+                on_output=lambda _: printed.set(),
+                on_cancelled=told.append,
+            )
+        )
+        await within_limit(printed.wait())
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         (done,) = told
-    assert done.output == "terminated\n"
+    assert done.output == "ready\nterminated\n"
     assert (find_upper(done) / "file").read_text() == "x\n"
     assert not is_running(f"sleep 1000.{os.getpid()}")
 
@@ -279,7 +315,7 @@ async def test_program_that_cannot_be_started_in_a_view(open_project: OpenProjec
     project = open_project()
     views = project.sandbox._folder.layers  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(FileNotFoundError):
-        await project.runner.run(["/no/such/program"], cwd=str(project.root), timeout=30, profile=VIEW)
+        await project.runner.run(["/no/such/program"], cwd=str(project.root), timeout=LIMIT_S, profile=VIEW)
     assert (await project.run("echo x >a", VIEW)).code == 0
     assert len(os.listdir(views)) <= 2, "the view of the first is gone; one waits for the next"
 
@@ -541,9 +577,7 @@ async def test_next_view_of_an_idle_project_is_given_up(open_project: OpenProjec
     done = await project.run("true", VIEW)
     assert done.view is not None
     remove_layer(done.view)
-    async with asyncio.timeout(TIMEOUT):
-        while os.listdir(views) or any("init.main" in line for line in list_helpers().values()):
-            await asyncio.sleep(0.01)
+    await until(lambda: not os.listdir(views) and not any("init.main" in line for line in list_helpers().values()))
     assert (await project.run("echo again", VIEW)).output == "again\n"
 
 
@@ -584,6 +618,7 @@ async def test_where_views_are_not_possible_the_command_does_not_run(tmp_path: P
         project.skip_if_unavailable()
         with pytest.raises(ViewUnavailable, match="only bubblewrap"):
             await project.run("touch x", VIEW)
+    await project.sandbox.examine()
     assert project.sandbox.explain_no_view()
     assert os.listdir(project.root) == []
     await project.close()
@@ -600,16 +635,40 @@ async def test_scope_that_is_a_file_has_no_view(open_project: OpenProject) -> No
 
 
 EXPLAIN = """
-import sys
+import asyncio, sys
 from odin.sandbox.layout import SandboxSession, SecretPaths, has_exposed_files
 from odin.sandbox.probe import SandboxOptions, ViewLimits
 from odin.sandbox.sandbox import WRITING, Sandbox
 root, home, views = sys.argv[1:]
 env = {"PATH": "/usr/bin:/bin"}
 sandbox = Sandbox(SandboxSession(root=root, home=home, env=env, views=views), SandboxOptions("bubblewrap"))
+asyncio.run(sandbox.examine())
 print(sandbox.explain_no_view())
 sandbox.kill()
 """
+
+
+async def test_sockets_that_vanish_while_a_sandbox_is_made_cost_no_view(
+    open_project: OpenProject, tmp_path: Path
+) -> None:
+    """Some programs make many in a second. Here one vanishes at every attempt."""
+    library = tmp_path.resolve() / "library"
+    library.mkdir()
+    places = [library / str(number) for number in range(25)]
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    removed = " ".join(map(str, places))
+    remove = f'for one in {removed}; do [ -e "$one" ] && rm "$one" && break; done; exec {shutil.which("bwrap")} "$@"'
+    (programs / "bwrap").write_text(f"#!/bin/sh\n{remove}\n")
+    (programs / "bwrap").chmod(0o755)
+    with ExitStack() as stack:
+        for place in places:
+            stack.enter_context(socket.socket(socket.AF_UNIX)).bind(str(place))
+        path = f"{programs}:{os.environ['PATH']}"
+        project = open_project(environ={"PATH": path}, roots=(Root(str(library), "read"),))
+        assert (await project.run("echo ok >made", VIEW)).code == 0
+    assert not any(place.exists() for place in places)
+    assert not (project.root / "made").exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount it")
@@ -631,7 +690,7 @@ def test_reason_why_a_project_has_no_view(open_project: OpenProject, tmp_path: P
         (other / name).mkdir(parents=True)
     script = f'cd {other}; {mount} || exit 9; exec "$@" $PWD/project {tmp_path}/home $PWD/views'
     argv = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", EXPLAIN]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     assert reason in done.stdout
     assert bool(done.stdout.strip()) == bool(reason), done.stdout
@@ -684,8 +743,33 @@ def test_folders_of_a_view_can_be_cleared_whatever_is_in_them(tmp_path: Path) ->
     remove_layer(view)  # again: there is nothing to do
 
 
-def test_session_without_a_folder_for_views_has_none(tmp_path: Path) -> None:
+async def test_session_without_a_folder_for_views_has_none(tmp_path: Path) -> None:
     session = SandboxSession(root=str(tmp_path), home=str(tmp_path), env=dict(os.environ))
     sandbox = Sandbox(session, SandboxOptions("bubblewrap"))
+    await sandbox.examine()
     assert sandbox.explain_no_view()
-    sandbox.kill()
+    await sandbox.close()
+
+
+async def test_views_are_examined_once_for_all_that_ask_also_if_the_first_is_cancelled(
+    open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = open_project().sandbox
+    try_view, attempts, begun = sandbox._try_view, list[str](), asyncio.Event()
+
+    async def note_attempt() -> str | None:
+        attempts.append("begun")
+        begun.set()
+        return await try_view()
+
+    monkeypatch.setattr(sandbox, "_try_view", note_attempt)
+    await sandbox.probe()
+    sandbox._no_view = None
+    if sandbox._probe is not None:
+        sandbox._probe = replace(sandbox._probe, with_views=())
+    first = asyncio.create_task(sandbox.examine())
+    await begun.wait()
+    other = asyncio.create_task(sandbox.examine())
+    first.cancel()
+    await other
+    assert attempts == ["begun"] and sandbox.explain_no_view() == ""

@@ -14,8 +14,9 @@ from odin.config.paths import make_environment
 from odin.core.profile import UNSANDBOXED
 from odin.sandbox.process import Watchdog
 from odin.sandbox.runner import ProcessRunner
+from tests.waiting import LIMIT_S, wait_until
 
-from .processes import is_alive, wait_for_pids, wait_until, wait_until_gone
+from .processes import is_alive, wait_for_pids, wait_until_gone
 
 PROGRAM = """
 import asyncio, sys
@@ -70,7 +71,7 @@ def test_unregistered_process_group_is_found_by_its_mark(tmp_path: Path) -> None
         found = wait_for_pids(tmp_path / "pids", 2)
         del watchdog
         wait_until_gone(found)
-        process.wait(20)
+        process.wait(LIMIT_S)
 
 
 def test_children_of_earlier_commands_are_killed_too(tmp_path: Path) -> None:
@@ -116,17 +117,17 @@ def sleeper() -> "Generator[subprocess.Popen[bytes]]":
         process.kill()
 
 
-def test_close_ends_the_watchdog_and_kills_nothing(sleeper: "subprocess.Popen[bytes]") -> None:
+async def test_close_ends_the_watchdog_and_kills_nothing(sleeper: "subprocess.Popen[bytes]") -> None:
     watchdog = Watchdog("goodbye-test.")
     watchdog.start()
     watchdog.add(sleeper.pid)
     wait_for_watchdog("goodbye-test.")
-    watchdog.close()
+    await watchdog.close()
     wait_until(lambda: not list_watchdogs("goodbye-test."))
     assert sleeper.poll() is None
 
 
-def test_watchdog_survives_signals_and_holds_no_files_open() -> None:
+async def test_watchdog_survives_signals_and_holds_no_files_open() -> None:
     watchdog = Watchdog("signals-test.")
     watchdog.start()
     pid = wait_for_watchdog("signals-test.")
@@ -139,7 +140,7 @@ def test_watchdog_survives_signals_and_holds_no_files_open() -> None:
     assert os.getsid(pid) == pid
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     assert is_alive(pid)
-    watchdog.close()
+    await watchdog.close()
 
 
 def _ignores_signal(pid: int, number: int) -> bool:
@@ -159,7 +160,7 @@ def test_killed_watchdog_is_replaced(sleeper: "subprocess.Popen[bytes]") -> None
     watchdog.remove(2_000_000_000)
     wait_for_watchdog("again-test.")
     del watchdog
-    assert sleeper.wait(20) == -signal.SIGKILL
+    assert sleeper.wait(LIMIT_S) == -signal.SIGKILL
 
 
 async def test_cleanup_after_a_command_spares_the_watchdog_until_close(tmp_path: Path) -> None:
@@ -174,11 +175,11 @@ async def test_cleanup_after_a_command_spares_the_watchdog_until_close(tmp_path:
 async def test_ended_process_groups_are_removed_from_the_watchdog(tmp_path: Path) -> None:
     """Their pids may be reused by other processes, which must not be killed."""
     runner = ProcessRunner(make_environment(cwd="/"), linger=0.05)
-    finished = await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+    finished = await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
     assert finished.pid in runner._watchdog._groups
     os.kill(int(finished.output), signal.SIGKILL)
     wait_until_gone([int(finished.output)])
-    await runner.run("true", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
-    await runner.run("true", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
-    assert runner._watchdog._groups == set()
+    await runner.run("true", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
+    await runner.run("true", cwd=str(tmp_path), timeout=LIMIT_S, profile=UNSANDBOXED)
+    assert runner._watchdog._groups == {}
     await runner.close()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import odin
+
+from .sandboxes import explain_missing
 
 NOBODY = 65534
 AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
@@ -35,7 +38,7 @@ async def main(asked):
     env = {**os.environ, "HOME": asked["home"]}
     sandbox = Sandbox(SandboxSession(root=asked["root"], home=asked["home"], env=env), SandboxOptions(asked["use"]))
     runner = ProcessRunner(make_environment(env, "/"), sandbox=lambda: sandbox, linger=0.1)
-    sandbox.probe()
+    await sandbox.probe()
     told = []
     for command, writes in asked["commands"] if sandbox.kind != "none" else ():
         done = await runner.run(
@@ -49,7 +52,10 @@ async def main(asked):
 asyncio.run(main(json.loads(sys.argv[1])))
 """
 
-_CAN_START = "import os, sys, odin.sandbox.sandbox; sys.exit(not os.access(sys.executable, os.X_OK))"
+_CAN_READ = """
+import os, sys, msgspec
+sys.exit(not (os.access(sys.executable, os.X_OK) and os.access(sys.argv[1], os.R_OK)))
+"""
 
 
 class SandboxedResult(NamedTuple):
@@ -63,11 +69,13 @@ class SandboxedResult(NamedTuple):
 class UserProject:
     """A project and a home that belong to one user, and commands in the sandbox this user creates.
 
-    `wrapper` is a command line prefix for the process of that user, such as an outer sandbox.
+    `container` and `wrapper` are command line prefixes for the process of that user. What this machine lacks is asked
+    in the container, such as an outer sandbox; a wrapper, which may do something beside, runs once per call.
     """
 
     def __init__(self, folder: Path, who: str, backend: str) -> None:
         self.backend = backend
+        self.container: list[str] = []
         self.wrapper: list[str] = []
         self._prefix = make_prefix(who)
         self._python = find_python(tuple(self._prefix))
@@ -86,7 +94,7 @@ class UserProject:
     def run(self, *commands: str | tuple[str, bool], writes: bool = True, **process: Any) -> list[SandboxedResult]:
         """Run commands one after the other, with `writes` as given or each its own, in the sandboxes of one session.
 
-        Skip the test if this user has no such sandbox.
+        Skip the test if this user can have no such sandbox.
         """
         request = {
             "root": str(self.root),
@@ -94,12 +102,13 @@ class UserProject:
             "use": self.backend,
             "commands": [(command, writes) if isinstance(command, str) else command for command in commands],
         }
-        argv = [*self.wrapper, *self._prefix, self._python, "-c", _DRIVER, json.dumps(request)]
+        if missing := explain_missing(self.backend, (*self.container, *self._prefix)):
+            pytest.skip(missing)
+        argv = [*self.container, *self.wrapper, *self._prefix, self._python, "-c", _DRIVER, json.dumps(request)]
         done = run_process(argv, home=str(self.home), **process)
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
-        if report["kind"] == "none":
-            pytest.skip(f"{self.backend} does not work for this user: {report['reasons']}")
+        assert report["kind"] == self.backend, report["reasons"]
         return [SandboxedResult(*one) for one in report["told"]]
 
 
@@ -123,16 +132,15 @@ def make_prefix(who: str) -> list[str]:
 @lru_cache
 def find_python(prefix: tuple[str, ...]) -> str:
     """Return an interpreter that can import Odin when it runs with this prefix. Skip the test if there is none."""
-    tried = ""
-    for python in (sys.executable, "/usr/bin/python3"):
-        try:
-            done = run_process([*prefix, python, "-c", _CAN_START])
-        except FileNotFoundError as error:
-            pytest.skip(f"{error.filename} is not installed")
+    if prefix and shutil.which(prefix[0]) is None:
+        pytest.skip(f"{prefix[0]} is not installed")
+    reasons: list[str] = []
+    for python in filter(os.path.exists, (sys.executable, "/usr/bin/python3")):
+        done = run_process([*prefix, python, "-c", _CAN_READ, odin.__file__])
         if done.returncode == 0:
             return python
-        tried = done.stderr
-    pytest.skip(f"no interpreter can be started there: {tried.strip()[-200:]}")
+        reasons.append(f"{python}: {done.stderr.strip()[-100:]}")
+    pytest.skip(f"this user can start no interpreter with msgspec that reads Odin: {'; '.join(reasons)}")
 
 
 def run_process(argv: Sequence[str], home: str = "/", **process: Any) -> "subprocess.CompletedProcess[str]":

@@ -25,6 +25,7 @@ from odin.sandbox.views.applier import apply_effects
 from odin.sandbox.views.effects import read_effects
 from odin.sandbox.views.layer import remove_layer
 from tests.sandbox.view_sequences import take_picture
+from tests.waiting import LIMIT_S
 
 _PROJECT = r"""
 set -e
@@ -199,9 +200,9 @@ async def try_commands(base: Path, first: int, step: int) -> None:
         _clear(root)
         subprocess.run(["cp", "-a", f"{template}/.", str(root)], check=True)
         subprocess.run(["git", "update-index", "-q", "--refresh"], cwd=root, env=environ, check=False)
-        return await runner.run(command, cwd=str(root), timeout=60, profile=profile, env=environ), since
+        return await runner.run(command, cwd=str(root), timeout=LIMIT_S, profile=profile, env=environ), since
 
-    sandbox.probe()
+    await sandbox.examine()
     if reason := sandbox.explain_no_view():
         raise SystemExit(f"no view: 'overlay' {reason}")
     for command in COMMANDS[first::step]:

@@ -29,6 +29,7 @@ from odin.server.sessions import HostedSessions
 from odin.server.shares import ShareStore
 from odin.server.token_access import TokenAccess
 from odin.testing import ScriptedServer
+from tests.waiting import LIMIT_S, TimeLimit
 
 
 @dataclass
@@ -60,20 +61,20 @@ class Served:
 
     async def wait_until(self, session: str, *, idle: bool = True) -> dict[str, Any]:
         """Return the snapshot once the session is idle, or asks something."""
-        async with asyncio.timeout(20):
+        async with TimeLimit():
             while True:
                 shot = (await self.ask("view", "GET", f"/sessions/{session}/snapshot")).json()
                 if shot["messages"] and not shot["executing"] if idle else shot["interactions"]:
                     return shot
                 await asyncio.sleep(0.01)
 
-    async def send_raw(self, data: bytes, *, timeout: float = 10) -> bytes:
+    async def send_raw(self, data: bytes) -> bytes:
         """Send bytes on a connection of their own, and return what comes back until it ends."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(data)
             writer.write_eof()
-            async with asyncio.timeout(timeout):
+            async with TimeLimit():
                 return await reader.read()
         finally:
             writer.close()
@@ -105,7 +106,9 @@ async def serve(
     tokens = {right: store.create_token(f"may {right}", right) for right in RIGHTS}
     url = f"http://127.0.0.1:{port}"
     try:
-        async with httpx2.AsyncClient(timeout=20, limits=httpx2.Limits(max_connections=None)) as http:
+        # Reading the certificates of the machine for each client would take longer than most tests.
+        unlimited = httpx2.Limits(max_connections=None)
+        async with httpx2.AsyncClient(timeout=LIMIT_S, limits=unlimited, verify=False) as http:
             yield Served(url, port, http, tokens, store, shares, sessions, application, log, err)
     finally:
         server.stop_listening()

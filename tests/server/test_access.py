@@ -11,9 +11,12 @@ import pytest
 
 from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.timing import Timing
+from odin.server import pairing_codes
 from odin.server.access import AccessStore, CodeRefused
 from odin.server.guard import TooManyRequests
+from odin.server.pairing_codes import HASH_COST
 from tests.table import each
+from tests.waiting import LIMIT_S
 
 
 class FakeClock:
@@ -149,6 +152,10 @@ def test_a_code_gives_one_token(tmp_path: Path, write: Callable[[str], str]) -> 
         store.redeem(code.text, "browser", "10.0.0.1")
 
 
+def test_a_code_is_hashed_slowly() -> None:
+    assert HASH_COST * 8 * 128 == 16 * 2**20, "bytes that scrypt needs with r=8"
+
+
 def test_codes_are_easy_to_read(store: AccessStore) -> None:
     texts: list[str] = []
     for _ in range(20):
@@ -236,7 +243,8 @@ except OdinError as error:
 """
 
 
-def test_one_of_several_processes_wins_a_code(folder: Path) -> None:
+def test_one_of_several_processes_wins_a_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairing_codes, "HASH_COST", HASH_COST)  # as the processes do
     store = AccessStore(folder)
     code = store.create_code("view")
     racers = [
@@ -255,7 +263,7 @@ def test_one_of_several_processes_wins_a_code(folder: Path) -> None:
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    said = sorted(racer.communicate(timeout=60)[0].strip() for racer in racers)
+    said = sorted(racer.communicate(timeout=LIMIT_S)[0].strip() for racer in racers)
     assert said[:2] == ["CodeRefused"] * 2
     assert [item.name for item in store.list_tokens()] == ["racer"]
     assert store.find(said[2]) is not None

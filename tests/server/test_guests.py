@@ -1,6 +1,5 @@
 """A client without `approve` brings no file from outside the project into a prompt: not in its own, not in others'."""
 
-import asyncio
 import threading
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from odin.core.rights import attribute
 from odin.host.manager import SessionManager
 from odin.testing import ScriptedServer, say
 from tests.host.test_manager import make_options
+from tests.waiting import TimeLimit
 
 SECRET = "what the file outside says"
 
@@ -24,7 +24,7 @@ async def is_read(workspace: Path, ops: list[Op], turns: int) -> bool:
         for op in ops:
             assert await client.submit(op)
         gate.set()
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for envelope in events:
                 turns -= isinstance(envelope.event, TurnEnded)
                 if not turns:

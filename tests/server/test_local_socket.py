@@ -26,6 +26,7 @@ from odin.server.local import LocalListener, find_peer, is_foreign
 from odin.session.lock import read_start_time
 from odin.testing import ScriptedServer, call, say
 from tests.sandbox.sandboxes import SandboxedProject
+from tests.waiting import TimeLimit
 
 NOBODY = 65534
 
@@ -119,7 +120,7 @@ async def test_a_prompt_that_a_server_passes_on_stays_marked(workspace: Path, wh
             assert connection is not None
             remote = RemoteSessions(connection, client.session.id)
             await remote.client.submit(Prompt("p1", f"read @{secret}", source="channel"))
-            async with asyncio.timeout(20):
+            async with TimeLimit():
                 while (shot := await client.snapshot()).executing or not shot.messages:
                     await asyncio.sleep(0.01)
             assert shot.messages[0].source == "channel"
@@ -158,7 +159,7 @@ def test_another_user_is_refused(tmp_path: Path) -> None:
 
 
 async def run_probes(client: Client, workspace: Path, names: list[str]) -> dict[str, str]:
-    async with asyncio.timeout(60):
+    async with TimeLimit():
         while not all((workspace / name).exists() for name in names):
             for asked in (await client.snapshot()).interactions:
                 await client.submit(Answer(asked.id, "allow_once"))

@@ -10,7 +10,7 @@ from odin.testing import ScriptedServer, call, say
 from tests.server.served import Served, serve
 
 
-async def run(served: Served, right: Right, session: str, line: str, **more: str) -> tuple[int, dict[str, Any]]:
+async def run(served: Served, right: str, session: str, line: str, **more: str) -> tuple[int, dict[str, Any]]:
     got = await served.ask(right, "POST", f"/sessions/{session}/command", {"line": line, **more})
     return got.status_code, got.json()
 
@@ -39,6 +39,21 @@ async def test_commands_answer_change_and_switch(workspace: Path) -> None:
             assert not (workspace / "new.txt").exists()
             assert (await run(served, "prompt", session, "/redo"))[0] == 200
             assert (workspace / "new.txt").exists()
+
+
+async def test_yolo_off_restores_the_mode_before_it_also_for_another_client(workspace: Path) -> None:
+    with ScriptedServer([]) as model:
+        async with serve(model, workspace) as served:
+            session, other = await served.open(), served.store.create_token("other", "approve")
+            for right in ("approve", other):
+                await run(served, "approve", session, "/permissions acceptEdits")
+                for _ in range(2):
+                    await run(served, "approve", session, "/yolo on")
+                assert (await run(served, right, session, "/yolo"))[1]["text"].startswith("/yolo is on.")
+                status, answer = await run(served, right, session, "/yolo off")
+                assert (status, answer["text"]) == (200, "Permission prompts are on. Permission mode: acceptEdits\n")
+                shot = (await served.ask("view", "GET", f"/sessions/{session}/snapshot")).json()
+                assert shot["permission_mode"] == "acceptEdits"
 
 
 async def test_a_command_needs_the_right_of_what_it_does(workspace: Path) -> None:
@@ -122,7 +137,7 @@ async def test_the_memory(workspace: Path, home: Path) -> None:
 
 
 async def test_nothing_goes_on_after_a_command(workspace: Path) -> None:
-    command = call("Bash", {"command": "sleep 60", "run_in_background": True}, id="c1")
+    command = call("Bash", {"command": "echo here; sleep 60", "run_in_background": True}, id="c1")
     with ScriptedServer([command, say("Started.")]) as model:
         async with serve(model, workspace) as served:
             session = await served.open()
@@ -132,7 +147,7 @@ async def test_nothing_goes_on_after_a_command(workspace: Path) -> None:
             before = len(asyncio.all_tasks())
             for _ in range(3):
                 status, answer = await run(served, "view", session, "/ps 1 follow")
-                assert (status, answer["hint"]) == (400, "/ps ID shows the output so far.")
+                assert (status, "spawn-1: running" in answer["text"]) == (200, True)
             assert len(asyncio.all_tasks()) <= before
             assert (await run(served, "prompt", session, "/ps 1 stop"))[0] == 200
 

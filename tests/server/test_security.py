@@ -34,6 +34,7 @@ from odin.remote.protocol import ENDPOINTS, MAX_BODY_BYTES
 from odin.server.http import HttpServer
 from odin.testing import ScriptedServer, call, say
 from tests.server.served import Served, serve
+from tests.waiting import LIMIT_S, TimeLimit, until
 
 NEVER = ("set-cookie", "access-control-allow-origin", "access-control-allow-headers", "location", "server")
 UNKNOWN = "20200101000000000"
@@ -174,9 +175,7 @@ async def test_a_client_that_may_not_approve_cannot_pass_for_the_user(workspace:
             op |= {"source": "user", "display_text": "hello"}
             body = {"id": "1", "op": op}
             assert (await served.ask("prompt", "POST", f"/sessions/{session}/ops", body)).json()["done"]
-            async with asyncio.timeout(20):
-                while len(model.requests) < 4:
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(model.requests) >= 4)
             shot = await served.wait_until(session)
             sent = repr([request.body for request in model.requests])
             assert "public text" in sent
@@ -202,9 +201,7 @@ async def test_the_goal_of_a_loop_attaches_nothing_outside_the_project(workspace
             session = await served.open()
             goal = f"read @{secret}\n@{secret} @../secret.txt"
             assert (await served.submit("prompt", session, SetLoop(True, goal, limit=2))).json()["done"]
-            async with asyncio.timeout(20):
-                while len(model.requests) < 2:
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(model.requests) >= 2)
             await served.submit("prompt", session, Interrupt())
             await served.wait_until(session)
             assert "the launch code" not in repr([request.body for request in model.requests])
@@ -298,7 +295,7 @@ async def test_a_second_request_is_not_smuggled_in_the_first(workspace: Path) ->
             writer.write(refused.encode())
             assert b" 401 " in await reader.readline()
             writer.write(b"no chunk\r\n")
-            async with asyncio.timeout(10):
+            async with TimeLimit():
                 with suppress(ConnectionError):
                     await reader.read()
             writer.close()
@@ -313,7 +310,7 @@ async def make_session(model: ScriptedServer, folder: Path, text: str) -> str:
     options = Options(env={**os.environ, **model.env("anthropic")}, cwd=str(folder))
     client = await SessionManager().open(options)
     await client.submit(Prompt("p1", text))
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         while (shot := await client.snapshot()).executing or not shot.messages:
             await asyncio.sleep(0.01)
     await client.close()
@@ -390,16 +387,14 @@ async def read_events(served: Served, session: str, **more: Any) -> list[dict[st
     events: list[dict[str, str]] = []
     headers = {"authorization": f"Bearer {served.tokens['view']}", **more.pop("headers", {})}
     buffer = b""
-    async with asyncio.timeout(20):
-        async with served.http.stream(
-            "GET", f"{served.url}/sessions/{session}/events", headers=headers, **more
-        ) as response:
-            assert response.status_code == 200
-            async for data in response.aiter_raw():
-                *whole, buffer = (buffer + data).split(b"\n\n")
-                events += [dict(line.split(": ", 1) for line in one.decode().split("\n")) for one in whole]  # pyright: ignore
-                if any('"TurnEnded"' in event.get("data", "") for event in events):
-                    return events
+    stream = served.http.stream("GET", f"{served.url}/sessions/{session}/events", headers=headers, **more)
+    async with TimeLimit(), stream as response:
+        assert response.status_code == 200
+        async for data in response.aiter_raw():
+            *whole, buffer = (buffer + data).split(b"\n\n")
+            events += [dict(line.split(": ", 1) for line in one.decode().split("\n")) for one in whole]  # pyright: ignore
+            if any('"TurnEnded"' in event.get("data", "") for event in events):
+                return events
     return events
 
 
@@ -509,7 +504,7 @@ async def test_a_slow_body_is_given_up(workspace: Path, monkeypatch: pytest.Monk
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
             head = f"Host: localhost:{served.port}\r\nAuthorization: Bearer {served.tokens['prompt']}\r\n"
             writer.write(f"POST /sessions HTTP/1.1\r\n{head}Content-Length: 1000\r\n\r\n{{".encode())
-            async with asyncio.timeout(10):
+            async with TimeLimit():
                 assert b" 400 " in await reader.readline()
                 with suppress(ConnectionError):
                     assert b"was not complete within 0.05 s" in await reader.read()
@@ -536,7 +531,7 @@ async def test_idle_and_slow_connections_make_room(workspace: Path) -> None:
                 half_open.append(await asyncio.open_connection("127.0.0.1", served.port))
                 half_open[-1][1].write(b"GET /me HTTP/1.1\r\n")
             assert (await served.ask("view", "GET", "/me")).status_code == 200
-            async with asyncio.timeout(10):
+            async with TimeLimit():
                 with suppress(ConnectionError):
                     assert await half_open[0][0].read() == b"", "the oldest is ended"
             for _, writer in half_open:
@@ -550,7 +545,7 @@ async def test_a_slow_head_ends_the_connection_also_after_a_request(workspace: P
             for first in ("", f"GET /me HTTP/1.1\r\n{head}\r\n"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
                 writer.write(f"{first}GET /me HTTP/1.1\r\n{head}".encode())
-                async with asyncio.timeout(10):
+                async with TimeLimit():
                     with suppress(ConnectionError):
                         assert (b" 200 " in await reader.read()) == bool(first)
                 writer.close()
@@ -575,7 +570,7 @@ async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
     await server.listen(listener)
     with socket.create_connection(listener.getsockname()) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        async with asyncio.timeout(20):
+        async with TimeLimit():
             await ended.wait()
     await server.close()
 
@@ -586,7 +581,7 @@ async def test_one_client_does_not_keep_the_threads_busy(workspace: Path) -> Non
             is_over = threading.Event()
 
             def list_slowly() -> tuple[SessionSummary, ...]:
-                is_over.wait(20)
+                is_over.wait(LIMIT_S)
                 return ()
 
             served.sessions.list_all = list_slowly
@@ -623,9 +618,7 @@ async def test_streams_of_one_client_are_limited(workspace: Path, monkeypatch: p
             assert await watch("prompt") == 200
             for response in open_streams:
                 await response.aclose()
-            async with asyncio.timeout(10):
-                while served.application._streams:
-                    await asyncio.sleep(0.01)
+            await until(lambda: not served.application._streams)
             assert await watch("view") == 200
             await open_streams[-1].aclose()
 
@@ -684,9 +677,7 @@ async def test_ids_of_one_session_mean_nothing_in_another(workspace: Path) -> No
             assert len(model.requests) == 2, "the repeated prompt was carried out once"
             seq = (await served.ask("view", "GET", f"/sessions/{first}/snapshot")).json()["seq"]
             watching = asyncio.create_task(read_events(served, second, headers={"last-event-id": str(seq)}))
-            async with asyncio.timeout(10):
-                while not served.sessions._hosted[second].feed.watchers:
-                    await asyncio.sleep(0.01)
+            await until(lambda: served.sessions._hosted[second].feed.watchers)
             await served.submit("prompt", second, Prompt("p1", "hello"))
             events = await watching
             assert {json.loads(event["data"]).get("session", second) for event in events} == {second}
@@ -716,7 +707,7 @@ async def test_a_revoked_token_ends_streams_and_requests(workspace: Path) -> Non
                 approve = served.store.create_token("new", "approve")
                 got = await served.ask(approve, "POST", f"/sessions/{session}/title", {"title": "private"})
                 assert got.status_code == 200
-                async with asyncio.timeout(10):
+                async with TimeLimit():
                     assert b"private" not in b"".join([part async for part in parts])
                     assert b"private" not in b"".join([part async for part in shown])
             writer.close()

@@ -25,18 +25,19 @@ from tests.monkey.random_user import RandomUser
 from tests.monkey.runner import WINDOW, configure_models
 from tests.pictures import png
 from tests.remote.bad_network import worsen
-from tests.remote.served import Served, serve, until
+from tests.remote.served import Served, serve
 from tests.server.view_follower import ViewFollower, read_start
 from tests.soak import choose, list_seeds, soak
+from tests.waiting import LIMIT_S, TimeLimit, until
 
 ACTS = choose(sample=40, full=200)
-AGREE_S = 20.0
 
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx2.AsyncClient]:
     headers = {"authorization": "Bearer alice:approve"}
-    async with httpx2.AsyncClient(headers=headers, timeout=20, limits=httpx2.Limits(max_connections=None)) as http:
+    limits = httpx2.Limits(max_connections=None)
+    async with httpx2.AsyncClient(headers=headers, timeout=LIMIT_S, limits=limits, verify=False) as http:
         yield http
 
 
@@ -84,12 +85,12 @@ class Pages:
 
     async def agree(self) -> None:
         """Wait until each page shows what a new page would."""
-        end = time.monotonic() + AGREE_S
         for page in self.all:
-            while difference := await page.find_difference() if page.starts else "no start":
-                assert not page.problem, page.problem
-                assert time.monotonic() < end, f"page on {page.agent or 'the main agent'}: {difference}"
-                await asyncio.sleep(0.02)
+            difference = ""
+            async with TimeLimit(lambda: f"the page on {page.agent or 'the main agent'}: {difference}"):  # noqa: B023
+                while difference := await page.find_difference() if page.starts else "no start":
+                    assert not page.problem, page.problem
+                    await asyncio.sleep(0.02)
 
     async def close(self) -> None:
         for page in self.all:
@@ -147,7 +148,8 @@ async def test_changes_add_up_to_what_a_new_page_gets(
                 await user.answer_all()
                 await pages.agree()
                 main = pages.all[0]
-                assert main.changes > ACTS and pages.all[1].starts > 2
+                # How many there are depends on the load: a busy machine sends several changes as one.
+                assert main.changes and pages.all[1].starts > 2
                 if main.first == 0:
                     assert list_comparable(main.blocks) == list_comparable(fold_log(served, session))
             except BaseException as error:
@@ -199,7 +201,8 @@ async def test_the_state_says_what_is_asked_and_who_answered(workspace: Path, ht
             page = ViewFollower(http, f"http://127.0.0.1:{served.port}", session)
             client = served.attach(session, "bob:approve")
             await client.submit(Prompt("p1", "Write it."))
-            asked = (await until(lambda: page.state.get("interactions")))[0]
+            await until(lambda: page.state.get("interactions"))
+            asked = page.state["interactions"][0]
             assert asked["kind"] == "permission" and asked["form"] and asked["answers"]
             assert page.state["executing"] and page.state["turn"] == "p1" and page.state["activity"]["is_asking"]
             block = next(one for one in page.blocks if one["kind"] == "call")

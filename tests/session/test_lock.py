@@ -23,6 +23,7 @@ from odin.session.lock import (
 )
 from odin.session.log import SessionLog
 from odin.session.store import SessionStore
+from tests.waiting import LIMIT_S
 
 from .logs import opened, turn, write_session
 
@@ -91,7 +92,7 @@ def hold_in_other_process(tmp_path: Path, way: str = "with", program: str = HOLD
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=LIMIT_S)
 
 
 def test_locked_session_error_names_the_holder(tmp_path: Path, store: SessionStore, log: Path) -> None:
@@ -106,7 +107,7 @@ def test_locked_session_error_names_the_holder(tmp_path: Path, store: SessionSto
 def test_lock_of_a_dead_process_is_taken_over(tmp_path: Path, store: SessionStore, log: Path) -> None:
     with hold_in_other_process(tmp_path) as other:
         other.kill()
-        other.wait(60)
+        other.wait(LIMIT_S)
         assert get_lock_path(log).exists()
         assert SessionIndex(store.folder).list_summaries()[0].locked == ""
         ours = store.open("s1")
@@ -118,7 +119,7 @@ def test_lock_of_a_dead_process_is_taken_over(tmp_path: Path, store: SessionStor
 
 def test_normal_exit_removes_the_lock_file(tmp_path: Path, store: SessionStore, log: Path) -> None:
     with hold_in_other_process(tmp_path) as other:
-        other.communicate(timeout=60)
+        other.communicate(timeout=LIMIT_S)
         assert other.returncode == 0
         assert not get_lock_path(log).exists()
 
@@ -230,19 +231,19 @@ def test_one_of_many_concurrent_processes_gets_the_lock(
     finally:
         for process in processes:
             process.kill()
-            process.communicate(timeout=60)
+            process.communicate(timeout=LIMIT_S)
 
 
 def test_without_fcntl_the_lock_file_decides(tmp_path: Path, log: Path) -> None:
     with hold_in_other_process(tmp_path, "without") as other:
         second = _start_holder(tmp_path, "without")
         assert f"SessionLocked Session s1 is already open in another process (PID {other.pid} " in _read_line(second)
-        second.communicate(timeout=60)
+        second.communicate(timeout=LIMIT_S)
         assert second.returncode == 3
         get_lock_path(log).write_text("?")
         third = _start_holder(tmp_path, "without")
         assert _read_line(third).startswith("SessionLockCorrupt")
-        third.communicate(timeout=60)
+        third.communicate(timeout=LIMIT_S)
 
 
 def test_sessions_created_at_the_same_time_get_different_ids(store: SessionStore) -> None:
@@ -263,7 +264,7 @@ for number in range(50):
 """
     argv = [sys.executable, "-c", program, str(tmp_path)]
     processes = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    ids = [line for process in processes for line in process.communicate(timeout=60)[0].split()]
+    ids = [line for process in processes for line in process.communicate(timeout=LIMIT_S)[0].split()]
     assert len(ids) == len(set(ids)) == 200
     assert all(len(session) == 17 and session.isdigit() for session in ids)
 

@@ -1,11 +1,13 @@
 """The session log: its format, torn and foreign files, and the store that creates and finds logs."""
 
 import gc
+import io
 import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from odin.core.errors import (
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, pause_collection, read_header, read_log
 from odin.session.store import SessionStore, make_project_key, make_session_id
+from tests.waiting import LIMIT_S
 
 
 def make_envelope(number: int) -> Envelope:
@@ -47,6 +50,36 @@ def test_log_without_events_leaves_no_file(log: SessionLog) -> None:
     log.prepare()
     log.close()
     assert not log.path.exists()
+
+
+class GrowingPath(type(Path())):
+    """A log that its writer is amid a line of when the reader comes to its end, and goes on with thereafter."""
+
+    def open(self, *_: object, **__: object) -> io.BufferedReader:  # pyright: ignore[reportIncompatibleMethodOverride]
+        lines = Path(self).read_bytes()
+        return io.BufferedReader(GrowingFile([lines[:-300], b"", lines[-300:]]))
+
+
+class GrowingFile(io.RawIOBase):
+    def __init__(self, parts: list[bytes]) -> None:
+        self._parts = parts
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._parts.pop(0) if self._parts else b""
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def test_log_that_grows_while_it_is_read_is_read_as_a_prefix(log: SessionLog) -> None:
+    for number in range(20):
+        log.append(make_envelope(number))
+    log.close()
+    read = [envelope.seq for envelope in read_log(GrowingPath(log.path))]
+    assert 10 < len(read) < 20
+    assert read == list(range(len(read)))
 
 
 def test_torn_last_line_is_skipped_and_stays_in_the_file(log: SessionLog) -> None:
@@ -187,12 +220,12 @@ def test_garbage_collection_is_on_after_several_threads_have_read_logs(first_out
     def read(number: int) -> None:
         with pause_collection():
             entered[number].set()
-            assert leave[number].wait(30)
+            assert leave[number].wait(LIMIT_S)
 
     threads = [threading.Thread(target=read, args=[number]) for number in range(2)]
     for number, thread in enumerate(threads):
         thread.start()
-        assert entered[number].wait(30)
+        assert entered[number].wait(LIMIT_S)
     assert not gc.isenabled()
     for number in (first_out, 1 - first_out):
         leave[number].set()

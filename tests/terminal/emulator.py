@@ -20,8 +20,8 @@ from typing import Any
 import pyte
 
 from tests.fork_server import ForkedProcess, can_fork
+from tests.waiting import LIMIT_S, wait_until
 
-TIMEOUT_S = 60.0
 POLL_S = 0.02
 """Seconds between two looks at the screen."""
 DEFAULT_MODES = {7, 25}
@@ -39,9 +39,9 @@ _MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 class _FullScreen(pyte.Screen):
     """A screen that ignores unknown sequences, as terminals do: a killed program leaves half a sequence."""
 
-    def erase_in_line(self, how: int = 0, private: bool = False) -> None:
-        if how in (0, 1, 2):
-            super().erase_in_line(how, private)
+    def erase_in_line(self, how: int = 0, *args: Any, **kwargs: Any) -> None:
+        if how in (0, 1, 2):  # `args` are numbers of half a sequence that the K of the shell's "Killed" completes
+            super().erase_in_line(how, **kwargs)
 
     def erase_in_display(self, how: int = 0, *args: Any, **kwargs: Any) -> None:
         if how in (0, 1, 2, 3):
@@ -193,9 +193,9 @@ class Emulator:
         """Wait until only these private modes are on."""
         self._wait(lambda: not self.modes - modes, f"the modes {modes} and no others")
 
-    def see(self, *words: str, timeout: float = TIMEOUT_S) -> str:
+    def see(self, *words: str) -> str:
         """Wait until all of these words are on the screen, and return its text."""
-        return self._wait(lambda: all(word in self.text for word in words), f"{words} on the screen", timeout)
+        return self._wait(lambda: all(word in self.text for word in words), f"{words} on the screen")
 
     def see_often(self, words: str, times: int) -> None:
         """Wait until these words are on the screen so many times, and the turn is done."""
@@ -209,15 +209,17 @@ class Emulator:
         """Wait until the program has written these bytes so many times."""
         self._wait(lambda: bytes(self.bytes).count(data) >= times, f"the bytes {data!r}")
 
-    def _wait(self, holds: Callable[[], bool], what: str, timeout: float = TIMEOUT_S) -> str:
-        end = time.monotonic() + timeout
-        while not holds():
-            if time.monotonic() > end or (
-                self.process.poll() is not None and not self._receives_more() and not holds()
-            ):
-                raise AssertionError(f"waited for {what}; the screen shows:\n{self.text}")
+    def _wait(self, holds: Callable[[], bool], what: str) -> str:
+        def describe() -> str:
+            return f"{what}; the screen shows:\n{self.text}"
+
+        def wait_for_output(seconds: float) -> None:
+            if self.process.poll() is not None and not self._receives_more() and not holds():
+                raise AssertionError(f"it ended before {describe()}")
             with self._drawn:
                 self._drawn.wait(POLL_S)
+
+        wait_until(holds, describe, pause=wait_for_output)
         return self.text
 
     def _receives_more(self) -> bool:
@@ -266,11 +268,9 @@ class Emulator:
 
     def wait_for_exit(self) -> int:
         """Wait for the exit and for the remaining output, and return the exit code."""
-        code = self.process.wait(TIMEOUT_S)
+        code = self.process.wait(LIMIT_S)
         self._receives_more()
-        timeout = time.monotonic() + TIMEOUT_S
-        while self._has_unread() and not self.paused.is_set() and time.monotonic() < timeout:
-            time.sleep(0.02)
+        wait_until(lambda: not self._has_unread() or self.paused.is_set(), "the rest of the output")
         return code
 
     def _has_unread(self) -> bool:
@@ -298,20 +298,21 @@ class Emulator:
                 assert off in seen, f"{off!r} was not written"
         assert len(re.findall(rb"\x1b\[>\d+u", seen)) == seen.count(b"\x1b[<u"), "the keyboard protocol"
         assert seen.count(b"\x1b[22;0t") == seen.count(b"\x1b[23;0t"), "the title"
-        assert "Traceback" not in "\n".join(self.scrollback)
+        text = "\n".join(filter(None, self.scrollback))
+        assert "Traceback" not in text
         self.assert_no_processes_left()
 
     def assert_no_processes_left(self) -> None:
         """Check that no process started by the program is left, in any group or session, where /proc shows that."""
-        end = time.monotonic() + 10
-        while left := find_processes(self.mark) or self.process.poll() is None:
-            assert time.monotonic() < end, f"still running: {left}"
-            time.sleep(0.05)
+        wait_until(
+            lambda: not find_processes(self.mark) and self.process.poll() is not None,
+            lambda: f"the end of {find_processes(self.mark)}",
+        )
 
     def hang_up(self) -> None:
         """Close the window."""
         self._ended.set()
-        self._reader.join(TIMEOUT_S)
+        self._reader.join(LIMIT_S)
         os.close(self._terminal)
         os.close(self.master)
         self._terminal = self.master = -1
@@ -320,8 +321,8 @@ class Emulator:
         self._ended.set()
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(TIMEOUT_S)
-        self._reader.join(TIMEOUT_S)
+        self.process.wait(LIMIT_S)
+        self._reader.join(LIMIT_S)
         for fd in (self._terminal, self.master):
             if fd >= 0:
                 os.close(fd)

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from odin.testing import ScriptedServer, call, say
-from tests.sandbox.processes import wait_until
 from tests.terminal import emulator
 from tests.ui.pseudo_terminal import PseudoTerminal, open_terminal
+from tests.waiting import LIMIT_S, wait_until
 
 
 def find_session(home: Path) -> str:
@@ -151,7 +151,7 @@ def test_the_holder_goes_on_when_the_attached_one_is_killed_and_the_other_way_ro
                 joined.type("work\n")
                 wait_until(lambda: len(server.requests) == 2)
                 joined.process.send_signal(signal.SIGKILL)
-                joined.process.wait(30)
+                joined.process.wait(LIMIT_S)
             gate.set()
             holder.see("Not disturbed.")
             with open_terminal("-r", session, cwd=workspace, env=env, with_stdout=True) as joined:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from odin.testing import ScriptedServer, SeenRequest, Turn, Usage, call, reply, say
 from odin.testing.script import get_content_text
 from tests.terminal.emulator import ODIN, Emulator, open_terminal
+from tests.waiting import LIMIT_S
 
 USAGE = Usage(input=1000, output=10)
 PRICE = (1000 * 3 + 10 * 15) / 1e6
@@ -170,7 +171,7 @@ def test_a_day_of_work(workspace: Path) -> None:
             odin.type("2\r")
             url = f"http://127.0.0.2:{port}"
             odin.see("It serves.", url)
-            with urllib.request.urlopen(f"{url}/CHANGES", timeout=10) as page:
+            with urllib.request.urlopen(f"{url}/CHANGES", timeout=LIMIT_S) as page:
                 assert page.read() == b"- rounded\n"
             odin.type("/ps 1 stop\r")
             odin.see("Stopped spawn-1.")

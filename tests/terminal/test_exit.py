@@ -11,6 +11,7 @@ import pytest
 
 from odin.testing import ScriptedServer, call, say
 from tests.terminal.emulator import DEFAULT_MODES, open_terminal
+from tests.waiting import LIMIT_S, wait_until
 
 
 @pytest.mark.parametrize(
@@ -51,10 +52,7 @@ def test_signal_ends_odin_and_its_command(workspace: Path, number: signal.Signal
     with ScriptedServer(script) as server, open_terminal("--yes", cwd=workspace, env=server.env("anthropic")) as odin:
         odin.see("edit")
         odin.type("wait\r")
-        deadline = time.monotonic() + 30
-        while not is_running(marker):
-            assert time.monotonic() < deadline, odin.text
-            time.sleep(0.05)
+        wait_until(lambda: is_running(marker), lambda: f"{marker}; the screen shows:\n{odin.text}")
         odin.signal(number)
         odin.assert_exit_code(code)
         odin.assert_restored()
@@ -80,12 +78,9 @@ def test_closed_window_ends_odin_and_its_command(workspace: Path) -> None:
     with ScriptedServer(script) as server, open_terminal("--yes", cwd=workspace, env=server.env("anthropic")) as odin:
         odin.see("edit")
         odin.type("wait\r")
-        deadline = time.monotonic() + 30
-        while not is_running(marker):
-            assert time.monotonic() < deadline, odin.text
-            time.sleep(0.05)
+        wait_until(lambda: is_running(marker), lambda: f"{marker}; the screen shows:\n{odin.text}")
         odin.hang_up()
-        odin.process.wait(30)
+        odin.process.wait(LIMIT_S)
     assert not is_running(marker)
 
 
@@ -98,15 +93,15 @@ def test_paused_terminal_does_not_block_the_session(workspace: Path) -> None:
         odin.see("edit")
         odin.paused.set()
         odin.type("tell me\r")
-        server.wait_for(1, timeout=30)
-        server.wait_idle(timeout=60)
+        server.wait_for(1)
+        server.wait_idle()
         odin.type("and then?\r")
-        server.wait_for(2, timeout=60)
+        server.wait_for(2)
         odin.paused.clear()
         odin.see("Done.")
         odin.paused.set()
         odin.signal(signal.SIGTERM)
-        assert odin.process.wait(60) == 143
+        assert odin.process.wait(LIMIT_S) == 143
 
 
 FAILS = """
@@ -192,10 +187,5 @@ def is_running(marker: str) -> bool:
 
 
 def find_child(parent: int) -> int:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        found = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        if found:
-            return int(found[-1])
-        time.sleep(0.02)
-    raise AssertionError("no child process started")
+    children = Path(f"/proc/{parent}/task/{parent}/children")
+    return int(wait_until(lambda: children.read_text().split(), "a child process")[-1])

@@ -10,6 +10,7 @@ import pytest
 from odin.testing import ScriptedServer, Turn, call, say
 from odin.ui.tui.timing import DEFAULT_APP_TIMING
 from tests.terminal.emulator import Emulator, find_processes, open_terminal
+from tests.waiting import wait_until
 
 READY = "and stops the work."
 """Shown when the permission request accepts keys."""
@@ -170,10 +171,7 @@ def measure_stop(odin: Emulator, workspace: Path) -> float:
     """Return the seconds from the Esc key until the app shows that the command was stopped."""
     before = len(list(workspace.glob("ran-*")))
     odin.type("Wait\r")
-    timeout = time.monotonic() + 30
-    while len(list(workspace.glob("ran-*"))) < before + 3:
-        assert time.monotonic() < timeout, odin.text
-        time.sleep(0.02)
+    wait_until(lambda: len(list(workspace.glob("ran-*"))) >= before + 3, lambda: f"three files:\n{odin.text}")
     odin.see("Esc stops")
     pressed = time.monotonic()
     odin.type("\x1b")

@@ -111,7 +111,7 @@ def test_background_start_waits_for_fg(workspace: Path) -> None:
 
 
 EDITOR = """#!{python}
-import os, signal, sys, termios, time
+import os, signal, sys, termios
 path = sys.argv[-1]
 words = open(path).read().strip()
 attributes = termios.tcgetattr(0)
@@ -122,10 +122,10 @@ if words.startswith("die"):
 if words.startswith("wait"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, lambda *_: print("the editor was interrupted", flush=True))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a handler may run late: a sleep can begin before it
     print("the editor waits", flush=True)
-    while True:
-        time.sleep(60)
+    while signal.sigwait([signal.SIGINT]):
+        print("the editor was interrupted", flush=True)
 if words.startswith("mess"):
     attributes[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG)
     termios.tcsetattr(0, termios.TCSANOW, attributes)
@@ -148,7 +148,7 @@ def test_editor_that_succeeds_dies_or_changes_the_terminal(workspace: Path, edit
         ScriptedServer([say("It was read.")]) as server,
         open_terminal(cwd=workspace, env={**server.env("anthropic"), "VISUAL": editor}) as odin,
     ):
-        odin.see("edit")
+        odin.see("edit", "context")  # the session is open
         odin.type("some words\x18")
         odin.see("some words and more", "of it")
         odin.type("\x15" * 4 + "\x03")
@@ -171,7 +171,7 @@ def test_editor_that_succeeds_dies_or_changes_the_terminal(workspace: Path, edit
 def test_editor_gets_interrupts_and_ends_with_odin(workspace: Path, editor: str) -> None:
     """Ctrl-C in the terminal goes to the editor; when Odin ends, the editor ends even if it ignores signals."""
     with open_terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k", "VISUAL": editor}) as odin:
-        odin.see("edit")
+        odin.see("edit", "context")
         odin.type("wait\x18")
         odin.see("the editor waits")
         odin.type("\x03")

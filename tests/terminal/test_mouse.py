@@ -2,13 +2,13 @@
 
 import base64
 import re
-import time
 from pathlib import Path
 
 import pytest
 
 from odin.testing import ScriptedServer, call, say
 from tests.terminal.emulator import Emulator, open_terminal
+from tests.waiting import wait_until
 
 
 def send_mouse_event(odin: Emulator, button: int, column: int, row: int, *, up: bool = False) -> None:
@@ -53,10 +53,7 @@ def test_selection_wheel_click_and_the_mouse_setting(workspace: Path) -> None:
         column, row = find_text(odin, "cat lines.txt")
         before = odin.text.count("row ")
         click(odin, column, row)
-        timeout = time.monotonic() + 30
-        while odin.text.count("row ") == before:
-            assert time.monotonic() < timeout, odin.text
-            time.sleep(0.02)
+        wait_until(lambda: odin.text.count("row ") != before, lambda: f"another number of rows:\n{odin.text}")
 
         odin.type("please explain")
         odin.see("please explain")

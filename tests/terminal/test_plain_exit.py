@@ -5,7 +5,6 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -14,6 +13,7 @@ import pytest
 from odin.testing import ScriptedServer, Turn, call, say
 from tests.terminal.emulator import Emulator, open_terminal
 from tests.terminal.test_exit import DEFAULT_MODES, is_running
+from tests.waiting import LIMIT_S, wait_until
 
 FAREWELL = "Resume this session with: odin --resume "
 
@@ -33,14 +33,7 @@ def make_waiting_script(number: int) -> tuple[str, list[Turn]]:
 def start_waiting(odin: Emulator, marker: str) -> None:
     odin.see("edit>")
     odin.type("wait\r")
-    wait_until(lambda: is_running(marker), odin)
-
-
-def wait_until(holds: Callable[[], bool], odin: Emulator) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, odin.text
-        time.sleep(0.05)
+    wait_until(lambda: is_running(marker), lambda: f"{marker}; the screen shows:\n{odin.text}")
 
 
 @pytest.mark.slow
@@ -117,7 +110,7 @@ def test_closed_window_ends_odin_and_its_command(workspace: Path) -> None:
     with server, open_terminal("--plain", "--yes", cwd=workspace, env=server.env("anthropic")) as odin:
         start_waiting(odin, marker)
         odin.hang_up()
-        odin.process.wait(60)
+        odin.process.wait(LIMIT_S)
     assert not is_running(marker)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from odin.testing import ScriptedServer, say
 from tests.terminal.emulator import ODIN, open_terminal
+from tests.waiting import LIMIT_S
 
 APP = b"\x1b[?1049h"
 
@@ -125,5 +126,7 @@ def test_prompt_argument_with_piped_stdout_runs_only_that_prompt(workspace: Path
 def test_piped_stdin_is_one_prompt(workspace: Path) -> None:
     with ScriptedServer([say("One.")]) as server:
         env = {**os.environ, **server.env("anthropic")}
-        done = subprocess.run(ODIN, input=b"hi", cwd=workspace, env=env, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(
+            ODIN, input=b"hi", cwd=workspace, env=env, capture_output=True, timeout=LIMIT_S, check=False
+        )
     assert done.stdout == b"One.\n"

@@ -73,7 +73,7 @@ def test_app_starts_at_any_size(workspace: Path, columns: int, rows: int) -> Non
         odin.wait_for_bytes(b"\x1b[?1049h")
         time.sleep(1.0)
         odin.type("hi\r")
-        server.wait_for(1, timeout=30)
+        server.wait_for(1)
         odin.type("\x04")
         odin.assert_exit_code(0)
         assert odin.is_restored

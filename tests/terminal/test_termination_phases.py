@@ -12,6 +12,7 @@ import pytest
 from odin.testing import ScriptedServer, Turn, call, say
 from tests.terminal.emulator import Emulator, open_terminal
 from tests.terminal.test_interaction import make_touch_call, wait_for_question
+from tests.waiting import LIMIT_S, wait_until
 
 SLOW = """
 import sys, time
@@ -81,7 +82,7 @@ def test_closed_window_ends_every_phase(workspace: Path, phase: str) -> None:
         odin.see("edit")
         act(odin)
         odin.hang_up()
-        odin.process.wait(30)
+        odin.process.wait(LIMIT_S)
         gate.set()
         odin.assert_no_processes_left()
 
@@ -95,10 +96,11 @@ def test_repeated_signals_do_not_cut_the_shutdown_short(workspace: Path, number:
     with ScriptedServer([turn]) as server, open_terminal(*args, cwd=workspace, env=server.env("anthropic")) as odin:
         odin.see("edit")
         act(odin)
-        end = time.monotonic() + 30
-        while odin.process.poll() is None:
-            assert time.monotonic() < end
+
+        def repeat_signal(_: float) -> None:
             odin.signal(number)
             time.sleep(0.01)
+
+        wait_until(lambda: odin.process.poll() is not None, "its exit", pause=repeat_signal)
         odin.assert_exit_code(128 + number)
         odin.assert_restored()

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from odin.testing import ScriptedServer, call, reply, say
 from tests.terminal.emulator import find_processes
+from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
@@ -23,7 +23,7 @@ class Tmux:
         self._base = ["tmux", "-f", "/dev/null", "-S", str(socket)]
 
     def __call__(self, *args: str) -> str:
-        return subprocess.run([*self._base, *args], capture_output=True, text=True, timeout=30, check=False).stdout
+        return subprocess.run([*self._base, *args], capture_output=True, text=True, timeout=LIMIT_S, check=False).stdout
 
     @property
     def text(self) -> str:
@@ -33,10 +33,7 @@ class Tmux:
         self.wait_until(lambda: all(word in self.text for word in words), f"{words}")
 
     def wait_until(self, holds: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + 60
-        while not holds():
-            assert time.monotonic() < end, f"waited for {what}:\n{self.text}"
-            time.sleep(0.05)
+        wait_until(holds, lambda: f"{what}; the pane shows:\n{self.text}")
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from odin.tools import atomic_write
 from odin.tools.atomic_write import replace_file
 from odin.tools.files import Refusal
 from tests.tools.toolbox import Toolbox
+from tests.waiting import LIMIT_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -263,13 +263,6 @@ def test_programs_of_the_project_are_not_used_for_a_rewrite(box: Toolbox) -> Non
         (box.folder / name).write_text(f"#!/bin/sh\ntouch {box.folder}/ran\n")
         (box.folder / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{box.folder}:{os.environ['PATH']}"}
-    subprocess.run([sys.executable, "-c", REPLACE, path], cwd=ROOT, env=env, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", REPLACE, path], cwd=ROOT, env=env, check=True, timeout=LIMIT_S)
     assert (box.folder / "twin.txt").read_bytes() == b"new" * 100_000
     assert not (box.folder / "ran").exists()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -1,6 +1,5 @@
 """ExecuteCommand: output, exit codes, timeouts, and refused interactive programs."""
 
-import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +11,7 @@ from odin.core.timing import Timing
 from odin.tools.interactive_commands import explain_interactive
 from tests.table import each
 from tests.tools.toolbox import Toolbox
+from tests.waiting import TimeLimit
 
 
 async def run(box: Toolbox, command: str, **args: Any) -> str:
@@ -87,7 +87,7 @@ async def test_commands_have_no_stdin_and_no_terminal(box: Toolbox) -> None:
 
 
 async def test_a_background_child_does_not_delay_the_result(box: Toolbox) -> None:
-    async with asyncio.timeout(5):
+    async with TimeLimit():
         text = await run(box, "sleep 1000 & echo $!")
     pid = int(text.split("\n")[0])
     assert "still runs in the background" in text

@@ -16,6 +16,7 @@ from odin.testing import say
 from odin.tools import file_finder
 from odin.tools.file_finder import FileFinder, PathIndex, PathIndexer, PathSearch, Superseded, fold_case
 from tests.engine.conftest import Start, start
+from tests.waiting import TimeLimit, until
 
 __all__ = ["start"]
 
@@ -56,9 +57,7 @@ async def make_finder(tmp_path: Path) -> AsyncIterator[MakeFinder]:
 async def find_after_walk(finder: FileFinder, words: str, limit: int = 20) -> tuple[str, ...]:
     """Return the result after the whole tree was walked."""
     await finder(words)
-    async with asyncio.timeout(30):
-        while finder.paths.is_walking:
-            await asyncio.sleep(0.01)
+    await until(lambda: not finder.paths.is_walking)
     return await finder(words, limit)
 
 
@@ -250,7 +249,7 @@ class TestTiming:
         endless.chmod(0o755)
         monkeypatch.setattr(file_finder, "find_ripgrep", lambda: str(endless))
         finder = make_finder("x.py")
-        async with asyncio.timeout(20):
+        async with TimeLimit():
             while not await finder("b.py") and not finder.paths.is_walking:
                 await asyncio.sleep(0.01)
         assert finder.paths.is_walking

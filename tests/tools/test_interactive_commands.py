@@ -10,6 +10,7 @@ import pytest
 from odin.core.timing import Timing
 from tests.sandbox.processes import is_alive, wait_for_pids, wait_until_gone
 from tests.tools.toolbox import Toolbox
+from tests.waiting import TimeLimit
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ async def test_programs_that_prompt_do_not_wait_for_input(box: Toolbox, command:
     if program in ("npm", "ssh-keygen") and shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
     box.write("file", "text\n")
-    async with asyncio.timeout(60):
+    async with TimeLimit():
         output = await box.call("ExecuteCommand", command=command, timeout=50_000)
     assert says in output.text
     assert "timed out" not in output.text
@@ -75,7 +76,7 @@ async def test_a_timeout_tells_how_to_avoid_it(box: Toolbox) -> None:
     ],
 )
 async def test_a_background_child_delays_no_call_and_ends_with_the_session(box: Toolbox, command: str) -> None:
-    async with asyncio.timeout(20):
+    async with TimeLimit():
         output = await box.ok("ExecuteCommand", command=command)
     assert "started" in output.text
     found = wait_for_pids(box.folder / "pids", 1)

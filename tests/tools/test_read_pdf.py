@@ -11,6 +11,7 @@ from odin.tools.documents import PdfReader
 from odin.tools.files import Refusal
 from tests.pdfs import bomb, encrypted, pdf
 from tests.tools.toolbox import Toolbox
+from tests.waiting import until
 
 SLOW = pdf("word\n" * 200_000)
 """A PDF with one page whose conversion takes many seconds."""
@@ -96,9 +97,7 @@ async def test_pages_that_were_not_read_in_time_are_reported(box: Toolbox, works
 
 async def test_an_interrupt_ends_the_converter_process(box: Toolbox, workspace: Path) -> None:
     reading = asyncio.create_task(box.call("Read", file_path=box.write("slow.pdf", SLOW)))
-    async with asyncio.timeout(10):
-        while not box.runner._processes:
-            await asyncio.sleep(0.005)
+    await until(lambda: box.runner._processes)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading

@@ -7,14 +7,13 @@ from odin.sandbox.background import BackgroundProcess, BackgroundProcesses, Spaw
 from odin.sandbox.output import LOG_LIMIT
 from tests.sandbox.processes import is_alive, wait_for_pids, wait_until_gone
 from tests.tools.toolbox import Toolbox
+from tests.waiting import until
 
 
 async def wait_for_end(box: Toolbox, id: str = "spawn-1") -> BackgroundProcess:
     spawned = box.background.get(id)
     assert spawned is not None
-    async with asyncio.timeout(20):
-        while spawned.status == "running":
-            await asyncio.sleep(0.01)
+    await until(lambda: spawned.status != "running")
     return spawned
 
 
@@ -25,18 +24,14 @@ async def test_spawn_returns_the_id_and_the_log(box: Toolbox) -> None:
     assert output.text == (
         f"id: spawn-1\nstatus: running\nmax_runtime: none, until it is stopped or the session ends\nlog: {log}"
     )
-    async with asyncio.timeout(20):
-        while log.read_text() != "ready\n":
-            await asyncio.sleep(0.01)
+    await until(lambda: log.read_text() == "ready\n")
 
 
 async def test_spawn_status_shows_only_new_output(box: Toolbox) -> None:
     await box.ok("Spawn", command="echo one; until [ -e go ]; do sleep 0.02; done; echo two; exit 3")
     spawned = box.background.get("spawn-1")
     assert spawned is not None
-    async with asyncio.timeout(20):
-        while not spawned.log.total:
-            await asyncio.sleep(0.01)
+    await until(lambda: spawned.log.total)
     first = (await box.ok("SpawnStatus", id="spawn-1")).text
     assert first.startswith("spawn-1 (echo one;")
     assert "): running, " in first
@@ -167,7 +162,7 @@ async def test_ids_continue_after_a_resume(box: Toolbox) -> None:
     log = box.session / "spawn-logs" / "spawn-4.log"
     log.parent.mkdir(parents=True)
     log.write_text("of a run that was killed")
-    started = again.start(SpawnRequest("true", str(box.folder)))
+    started = await again.start(SpawnRequest("true", str(box.folder)))
     assert started.id == "spawn-5"
     assert log.read_text() == "of a run that was killed"
     await again.close()

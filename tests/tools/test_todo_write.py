@@ -1,12 +1,12 @@
 """TodoWrite: the list that is shown, and invalid lists."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from odin.core.event_values import Todo
 from tests.tools.toolbox import Toolbox
+from tests.waiting import TimeLimit
 
 
 def item(id: str, status: str, content: str = "work", **more: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ async def test_an_invalid_list_is_refused(box: Toolbox, todos: list[dict[str, An
 async def test_a_very_long_list_is_checked_quickly(box: Toolbox) -> None:
     """Comparing every id with every other would take minutes here."""
     todos = [{"id": str(number), "content": "x", "status": "pending"} for number in range(100_000)]
-    async with asyncio.timeout(30):
+    async with TimeLimit():
         output = await box.call("TodoWrite", todos=todos)
     assert output.todos is not None
     assert len(output.todos) == 100_000

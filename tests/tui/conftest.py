@@ -29,7 +29,9 @@ from odin.host.workspace_sessions import open_workspace_sessions
 from odin.testing import ScriptedServer
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.dialogs.dialog import RequestDialog
+from odin.ui.tui.dialogs.widgets import TextPage
 from odin.ui.tui.timing import AppTiming
+from tests.waiting import LIMIT_S, describe_condition, until
 
 SIZES_AND_THEMES = pytest.mark.parametrize(
     ("size", "theme"),
@@ -80,15 +82,28 @@ class Stage:
         return self._server
 
     async def press(self, *keys: str) -> None:
-        """Press the keys one after the other and let the app handle each before the next."""
+        """Press the keys one after the other and let the app handle each before the next.
+
+        A request that has just opened takes keys only after a pause, which is over first if the clock is a real one.
+        """
         for key in keys:
+            request = self.app.screen
+            if isinstance(request, RequestDialog) and self.app.timing.clock is time.monotonic:
+                await self.until(lambda request=request: not (request.is_current and request._is_checking))
             self.render_request()
             await self.pilot.press(key)
 
     def render_request(self) -> None:
-        """Render an open request: it can be allowed only after all of it was on the screen."""
-        if isinstance(self.app.screen, RequestDialog):
-            self.strips()
+        """Render what is visible of an open request: it can be allowed only after all of it was on the screen.
+
+        The conversation behind it is not rendered.
+        """
+        shown: Any = self.app.screen
+        if isinstance(shown, RequestDialog):
+            visible = shown._compositor.visible_widgets
+            for page in visible.keys() & set(shown.query(TextPage)):
+                region, clip = visible[page]
+                page.render_lines(region.intersection(clip).translate(-region.offset))
 
     async def type(self, text: str) -> None:
         """Type the text as fast as a terminal delivers it."""
@@ -104,25 +119,29 @@ class Stage:
         await self.type(text)
         await self.pilot.press("enter")
 
-    async def until(self, condition: Callable[[], object], seconds: float = 30) -> None:
+    async def until(self, condition: Callable[[], object]) -> None:
         """Wait until the condition holds. A timeout fails with the screen and the waiting tasks."""
-        end = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > end:
-                waiting = "\n".join(sorted(_describe_tasks()))
-                raise AssertionError(
-                    f"the condition did not become true; the screen shows:\n{self.screen()}\ntasks:\n{waiting}"
-                )
-            await self.pilot.pause(POLL_S)
 
-    async def shows(self, *words: str, seconds: float = 30) -> None:
-        """Wait until all of these texts are on the screen."""
+        def describe() -> str:
+            waiting = "\n".join(sorted(_describe_tasks()))
+            return f"{describe_condition(condition)}\nthe screen shows:\n{self.screen()}\ntasks:\n{waiting}"
+
+        await until(condition, describe, pause=self._pause)
+
+    async def _pause(self, _: float) -> None:
+        await self.pilot.pause(POLL_S)
+
+    async def shows(self, *words: str) -> None:
+        """Wait until all of these texts are on the screen, which is rendered again only after it was updated."""
+        rendered_at, seen = -1, ""
 
         def all_seen() -> bool:
-            seen = self.screen()
+            nonlocal rendered_at, seen
+            if rendered_at != (updates := _screen_updates.count):
+                rendered_at, seen = updates, self.screen()
             return all(word in seen for word in words)
 
-        await self.until(all_seen, seconds)
+        await self.until(all_seen)
 
     async def idle(self) -> None:
         """Wait until no turn runs and all events are drawn."""
@@ -143,26 +162,20 @@ class Stage:
         visible_screen_stack.set(app._background_screens)
         return app.screen._compositor.render_strips()
 
-    async def assert_snapshot(self, name: str, seconds: float = 30) -> None:
+    async def assert_snapshot(self, name: str) -> None:
         """Wait until the screen equals the snapshot of that name. ODIN_SNAPSHOTS=write writes the snapshot."""
-        end = time.monotonic() + seconds
-        seen, path = (
-            await self._wait_until_still() if WRITE_SNAPSHOTS else self._render_svg(),
-            SNAPSHOTS / f"{name}.svg",
-        )
+        path = SNAPSHOTS / f"{name}.svg"
         if WRITE_SNAPSHOTS:
-            path.write_text(seen, encoding="utf-8")
+            path.write_text(await self._wait_until_still(), encoding="utf-8")
         assert path.exists(), f"there is no snapshot {path.name} yet; ODIN_SNAPSHOTS=write writes it"
         expected = path.read_text(encoding="utf-8")
-        while seen != expected and time.monotonic() < end:
-            await self.pilot.pause(POLL_S)
-            seen = self._render_svg()
-        if seen != expected:
+
+        def describe() -> str:
             actual_path = Path(os.environ.get("ODIN_SNAPSHOTS_SEEN", tempfile.gettempdir())) / path.name
-            actual_path.write_text(seen, encoding="utf-8")
-            raise AssertionError(
-                f"the screen differs from the snapshot {path.name}; the actual screen is in {actual_path}"
-            )
+            actual_path.write_text(self._render_svg(), encoding="utf-8")
+            return f"the snapshot {path.name}; the actual screen is in {actual_path}"
+
+        await until(lambda: self._render_svg() == expected, describe, pause=self._pause)
 
     async def _wait_until_still(self) -> str:
         """Return the screen as SVG once it no longer changes."""
@@ -213,7 +226,7 @@ def assert_all_painted(app: OdinApp, faults: int = 0) -> None:
     assert faults or not failed, failed[0]
 
 
-SHORT_WAITS = AppTiming(quiet_s=0.03, typing_s=0.0, retry_s=0.02, search_s=0.05, frame_s=0.005)
+SHORT_WAITS = AppTiming(quiet_s=0.03, typing_s=0.0, double_press_s=LIMIT_S, retry_s=0.02, search_s=0.05, frame_s=0.005)
 """Keys pressed in quick succession are accepted; with a `TypistClock` only after a pause."""
 
 
@@ -240,14 +253,31 @@ async def wait_until_settled(min_sleep: float = 0, max_sleep: float = 1) -> None
     loop: Any = asyncio.get_running_loop()
     soon = loop.time() + SOON_S
     end = loop.time() + max_sleep
+    while await _wait_until_calm(end):
+        due = [timer.when() for timer in loop._scheduled if not timer.cancelled() and timer.when() <= soon]
+        if not due:
+            return
+        await asyncio.sleep(max(min(due) - loop.time(), 0))
+
+
+async def _wait_until_calm(end: float) -> bool:
+    """Return whether every task of the loop waits before this time of the loop."""
+    loop: Any = asyncio.get_running_loop()
     calm = 0
-    while calm < 3 and loop.time() < end:
+    while calm < 3:
+        if loop.time() >= end:
+            return False
         await asyncio.sleep(0)
         calm = 0 if loop._ready else calm + 1
-        due = [timer.when() for timer in loop._scheduled if not timer.cancelled() and timer.when() <= soon]
-        if calm == 3 and due:
-            await asyncio.sleep(max(min(due) - loop.time(), 0))
-            calm = 0
+    return True
+
+
+_wait_for_messages: Callable[..., Any] = Pilot._wait_for_screen  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+async def _wait_for_screen(self: Pilot[Any], timeout: float = 30.0) -> bool:
+    """Wait until the messages are handled: all are when every task waits. Otherwise ask each widget as Textual does."""
+    return await _wait_until_calm(asyncio.get_running_loop().time() + 1) or await _wait_for_messages(self, timeout)
 
 
 @pytest.fixture(autouse=True)
@@ -255,32 +285,59 @@ def wait_for_idle_app(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the pilot of Textual wait for an idle app instead of a fixed time."""
     monkeypatch.setattr("textual.pilot.wait_for_idle", wait_until_settled)
     monkeypatch.setattr("textual.app.wait_for_idle", wait_until_settled)
+    monkeypatch.setattr(Pilot, "_wait_for_screen", _wait_for_screen)
 
 
 @pytest.fixture(autouse=True)
 def paint_on_demand(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paint the screen only when a test reads it and at the end.
+    """Paint the screen only when a test reads it and at the end, not again when its size has settled.
 
     Tests marked `every_frame` paint every frame.
     """
     monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_rules_once)
+    monkeypatch.setattr("textual.strip.FIFOCache", _make_strip_cache)
+    monkeypatch.setattr(Compositor, "render_update", _count_and_paint)
     if request.node.get_closest_marker("every_frame") is None:
         monkeypatch.setattr(Compositor, "render_update", _paint_full_updates_only)
+        monkeypatch.setattr(OdinApp, "_redraw_after_resize", _paint_nothing)
 
 
 _paint: Callable[..., Any] = Compositor.render_update  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _parse = Stylesheet._parse_rules
 
 
+class _ScreenUpdates:
+    """How often a screen was updated."""
+
+    count = 0
+
+
+_screen_updates = _ScreenUpdates()
+
+
+def _count_and_paint(self: Compositor, *args: Any, **options: Any) -> Any:
+    _screen_updates.count += 1
+    return _paint(self, *args, **options)
+
+
+def _make_strip_cache(_: int) -> dict[Any, Any]:
+    """Return the cache of a strip, which has seven of them and is too short-lived to fill one."""
+    return {}
+
+
 def _paint_full_updates_only(
     self: Compositor, full: bool = False, screen_stack: list[Any] | None = None, simplify: bool = False
 ) -> Any:
     """Paint full updates only. For others return an empty update if the whole screen is dirty."""
+    _screen_updates.count += 1
     if full:
         return _paint(self, full, screen_stack, simplify)
     everything = self.size.region in self._dirty_regions
     self._dirty_regions.clear()
     return LayoutUpdate([], self.size.region) if everything else None
+
+
+def _paint_nothing(self: OdinApp) -> None: ...
 
 
 _parsed_rules: dict[tuple[Any, ...], list[RuleSet]] = {}

@@ -69,9 +69,6 @@ class FakeClient:
         for event in past:
             self.emit(event)
 
-    async def is_working(self) -> bool:
-        return False
-
     def emit(self, *events: AnyEvent, agent: str = "", after: float = 1.0) -> None:
         for event in events:
             self._now += after
@@ -104,6 +101,9 @@ class FakeClient:
 
     def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
         raise NotImplementedError
+
+    def set_answering(self, answers: bool, reason: str = "") -> None:
+        return None
 
     def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
         return None

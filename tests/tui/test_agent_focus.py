@@ -192,7 +192,9 @@ async def test_requests_of_sub_agents_outlive_the_main_turn_and_esc_stops_only_t
         await stage.shows("scout-2 asks")
         client.emit(TurnEnded("m1", "end_turn"))
         client.emit(TurnEnded("s1", "end_turn"), agent="scout-1")
-        await stage.shows("scout-2 asks")
+        scout = stage.app.facts.agents.all["scout-1"]
+        await stage.until(lambda: not stage.app.executing and not scout.activity.is_in_turn)
+        assert "scout-2 asks" in stage.screen()
         await stage.press("escape")
         await stage.until(lambda: list_ops(client, Answer))
         assert list_ops(client, Answer, Interrupt) == [Answer("ask-1", "stop")]

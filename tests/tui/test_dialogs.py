@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pytest
+from textual.geometry import Region
 
 from odin.core.call_events import PlanAsked
 from odin.core.client import ProcessRecord
@@ -125,9 +125,15 @@ def find_clickable_spots(dialog: Any) -> dict[str, tuple[int, int]]:
     """Return the position of each clickable text, by the name of its action."""
     found: dict[str, tuple[int, int]] = {}
     for hints in dialog.query(Hints):
-        for x, y in product(hints.region.column_range, hints.region.line_range):
-            if dialog.get_widget_at(x, y)[0] is hints and (meta := dialog.get_style_at(x, y).meta.get("@click", "")):
-                found[meta.partition("'")[2].partition("'")[0]] = (x, y)
+        left, top, width, height = hints.region
+        for y, strip in enumerate(hints.render_lines(Region(0, 0, width, height)), top):
+            x = left
+            for segment in strip:
+                meta = segment.style.meta.get("@click", "") if segment.style else ""
+                columns = range(x, x := x + segment.cell_length)
+                for column in columns if meta else ():
+                    if dialog.get_widget_at(column, y)[0] is hints:
+                        found[meta.partition("'")[2].partition("'")[0]] = (column, y)
     for choices in dialog.query(ChoiceBar):
         rows = choices._lay_out_rows(choices.size.width)
         names = [choice.name for choice in choices._choices]
@@ -162,10 +168,12 @@ async def test_every_offered_action_can_be_clicked_and_esc_closes(name: str) -> 
     async with run_scene(scene) as stage:
         await scene.wait_until_loaded(stage)
         scene.app.error_log.add(START, "broken", "It broke.")
-        offered = find_clickable_spots(await open_dialog(scene, name))
+        dialog = await open_dialog(scene, name)
+        offered = find_clickable_spots(dialog)
         assert offered
-        for action in offered:
-            dialog = await open_dialog(scene, name)
+        for number, action in enumerate(offered):
+            if number:
+                dialog = await open_dialog(scene, name)
             before = get_visible_state(scene)
             await stage.pilot.click(offset=find_clickable_spots(dialog)[action])
             await stage.until(partial(has_changed, scene, before))

@@ -10,6 +10,7 @@ import pytest
 
 from odin.core.errors import UsageError
 from odin.core.tui_settings import TuiSettings
+from odin.ui.tui.dialogs.dialog import RequestDialog
 from odin.ui.tui.dialogs.reports import HelpDialog, describe_scope
 from odin.ui.tui.keys import KEYS, KeyTable, format_key, is_typing_key, parse_key, split_keys
 from tests.tui.conftest import run_app
@@ -105,7 +106,7 @@ ALSO_EDITS = {"paste_image", "write", "queue_leave"}
 """Cases whose default key still works: Ctrl+V pastes in any text field, an unbound letter returns to the composer."""
 
 LEFT_BY_LETTERS = {"transcript", "queue", "permission", "plan", "confirm", "questions", "welcome"}
-"""Scopes that an unbound letter leaves."""
+"""Scopes that an unbound letter leaves. A request is entered again, anything else is prepared again."""
 
 DISTURBING = {"next_role", "choose", "choose_next", "choose_previous", "choose_and_send", "deny_words", "yes"}
 """Cases whose default key has another effect there, so that the case must be prepared again."""
@@ -118,8 +119,14 @@ async def check_configured_key(shared: SharedApp, case: Case, configured: str) -
         await scene.stage.press(key)
         await scene.stage.pilot.pause()
         assert not case.is_done(scene), f"{case.name}: {key}\n{scene.stage.screen()}"
-    if case.name in DISTURBING or KEYS_BY_NAME[case.name].scope in LEFT_BY_LETTERS:
+    is_left, is_request = KEYS_BY_NAME[case.name].scope in LEFT_BY_LETTERS, isinstance(scene.dialog, RequestDialog)
+    if case.name in DISTURBING or (is_left and not is_request):
         scene = await shared.prepare(case)
+    elif is_left:
+        scene.app.composer.clear_draft()
+        scene.dialog.focus_request()
+        await scene.stage.pilot.pause()
+        assert not case.is_done(scene), scene.stage.screen()
     await scene.stage.press(configured)
     await scene.stage.until(lambda: case.is_done(scene))
 

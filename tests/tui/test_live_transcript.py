@@ -24,7 +24,7 @@ class TranscriptFollower(RandomUser):
     async def open(self, **options: Any) -> None:
         await super().open(**options)
         self._transcripts = TranscriptModels()
-        self._follower = asyncio.create_task(self._follow(self.client))
+        self._following = asyncio.create_task(self._follow(self.client))
 
     async def _follow(self, client: Client) -> None:
         async for envelope in client.stream_events(after=-1):
@@ -33,8 +33,8 @@ class TranscriptFollower(RandomUser):
 
     async def close(self) -> Snapshot:
         last = await super().close()
-        await asyncio.wait([self._follower])
-        self._follower.result()
+        await asyncio.wait([self._following])
+        self._following.result()
         if last.seq >= 0:
             log = make_transcripts(read_log(await self.get_log_path()))
             assert find_differences(self._transcripts, log)[:3] == []

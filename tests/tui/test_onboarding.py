@@ -27,6 +27,7 @@ from tests.providers.servers import Connection, serve
 from tests.tui.conftest import SHORT_WAITS, SIZES_AND_THEMES, Stage
 from tests.tui.test_permission_dialog import click_text
 from tests.tui.test_request_snapshots import get_snapshot_suffix, wait_until_ready
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.usefixtures("no_network")
 
@@ -53,7 +54,7 @@ class CountingServer:
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join(5)
+        self._thread.join(LIMIT_S)
 
 
 @pytest.fixture

@@ -81,19 +81,19 @@ async def test_the_user_is_asked_about_a_port_and_reaches_it_then(open_app: Open
 
 
 async def test_ctrl_b_sends_the_running_command_to_the_background(open_app: OpenApp) -> None:
-    command = call("ExecuteCommand", {"command": "echo begun; sleep 1000"})
+    command = call("ExecuteCommand", {"command": "echo be''gun; sleep 1000"})
     async with open_app([command, say("Meanwhile.")], size=(160, 40), yes=True) as stage:
         await stage.press("ctrl+b")
         await stage.shows("No command is running that could go to the background.")
         await stage.send("go")
         await stage.shows("begun")
         await stage.press("ctrl+b")
-        await stage.shows("Meanwhile.", "▶ spawn-1", "• spawn-1 echo begun; sleep 1000")
+        await stage.shows("Meanwhile.", "▶ spawn-1", "• spawn-1 echo be''gun; sleep 1000")
         assert not await stage.app.client.submit(MoveToBackground())
 
 
 async def test_leaving_asks_first_while_changes_of_a_command_are_undecided(open_app: OpenApp) -> None:
-    command = call("ExecuteCommand", {"command": "echo half >made.txt; echo begun; sleep 1000"})
+    command = call("ExecuteCommand", {"command": "echo half >made.txt; echo be''gun; sleep 1000"})
     async with open_app([command, say("Meanwhile.")], size=(160, 40)) as stage:
         await stage.send("go")
         await stage.shows("begun")

@@ -7,12 +7,12 @@ from threading import Event
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from odin.core.event import (
     PromptChanged,
     PromptDropped,
     PromptInjected,
+    PromptPaused,
     PromptQueued,
     TurnEnded,
     TurnStarted,
@@ -108,9 +108,7 @@ async def test_prompts_of_different_modes_are_not_joined() -> None:
     client = FakeClient()
     async with run_app(FakeSessions(client)) as stage:
         await queue_two_prompts(stage, client)
-        queued = stage.app.input_panel.queue.queued.prompts
-        client.snapshot_fields["queue"] = tuple(replace(prompt, paused=True) for prompt in queued)
-        client.emit(TurnEnded("t1", "interrupted", "", 1))
+        client.emit(PromptPaused("p1"), PromptPaused("p2"), TurnEnded("t1", "interrupted", "", 1))
         await stage.shows("2 queued prompts are paused")
         assert stage.app.composer.text == ""
 
@@ -273,6 +271,29 @@ async def test_a_prompt_paused_by_an_interrupt_waits_until_it_is_sent(open_app: 
         await stage.press("ctrl+q", "w")
         await stage.shows("What waited.")
         await stage.until(lambda: not stage.app.input_panel.queue.display)
+
+
+async def test_a_paused_prompt_stays_paused_when_it_is_edited(open_app: OpenApp) -> None:
+    async with open_interrupted_session(open_app, "then this", draft="go on") as stage:
+        await stage.shows("paused 1 · edit  then this")
+        await stage.press("ctrl+q", "e")
+        await stage.type(" or that")
+        await stage.press("enter")
+        await stage.shows("paused 1 · edit  then this or that")
+        await stage.press("ctrl+q", "m")
+        await stage.shows("paused 1 · ask  then this or that")
+        assert [item.paused for item in (await stage.app.client.snapshot()).queue] == [True]
+
+
+async def test_a_paused_prompt_that_is_sent_while_odin_works_waits_for_its_turn() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        await queue_two_prompts(stage, client)
+        await stage.type("my draft")
+        client.emit(PromptPaused("p1"), TurnEnded("t1", "interrupted"), TurnStarted("t2", "else", "edit_mode"))
+        await stage.shows("paused 1 · plan  then this …", "queued 2 · edit  last")
+        client.emit(PromptPaused("p1", paused=False), PromptChanged("p1", "then this", "plan_mode"))
+        await stage.shows("queued 1 · plan  then this")
 
 
 async def test_queued_prompts_of_a_running_session_are_not_paused() -> None:

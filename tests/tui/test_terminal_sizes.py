@@ -100,4 +100,4 @@ async def test_the_transcript_is_drawn_when_its_width_is_known_late() -> None:
         view.rebuild()
         await stage.until(lambda: "somewhere" not in stage.screen())
         view.post_message(events.Resize(view.size, view.virtual_size))
-        await stage.shows("somewhere", seconds=5)
+        await stage.shows("somewhere")

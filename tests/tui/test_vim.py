@@ -8,6 +8,7 @@ from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.reports import HelpDialog
 from odin.ui.tui.lifecycle import DoublePress
 from odin.ui.tui.search import SearchBar
+from odin.ui.tui.timing import DEFAULT_APP_TIMING
 from tests.tui.conftest import run_app
 from tests.tui.key_cases import Scene, get_cursor_index, list_folds
 
@@ -60,7 +61,7 @@ async def test_letters_fold_cards_edit_prompts_and_show_help() -> None:
 
 def test_the_second_press_comes_within_two_seconds() -> None:
     times = [0.0, 2.1, 4.1, 4.2, 6.3]
-    press = DoublePress(clock=iter(times).__next__)
+    press = DoublePress(DEFAULT_APP_TIMING.double_press_s, iter(times).__next__)
     assert [press.press() for _ in times] == [False, False, True, False, False]
 
 
@@ -74,7 +75,7 @@ async def test_q_twice_exits() -> None:
         await stage.shows("Press q again to exit.")
         assert not scene.app._exit
         await stage.press("q")
-        assert scene.app._exit
+        await stage.until(lambda: scene.app._exit)
 
 
 async def test_esc_in_the_transcript_interrupts_the_turn() -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ import pyte
 
 from tests.fork_server import ForkedProcess, can_fork
 from tests.terminal.emulator import CUT, UNKNOWN_TO_PYTE
+from tests.waiting import LIMIT_S, wait_until
 
-TIMEOUT_S = 60.0
 ODIN = [sys.executable, "-I", "-m", "odin"]
 
 
@@ -28,14 +27,17 @@ class _Page(pyte.Screen):
     """A screen without end: what would scroll off a terminal stays on it."""
 
     def __init__(self, columns: int) -> None:
+        self._rows: list[str] = []
         super().__init__(columns, 1_000_000)
 
     def reset(self) -> None:
         self.lines, rows = 1, self.lines  # it would mark every line as changed
         super().reset()
         self.lines = rows
+        self._rows.clear()
 
     def erase_in_line(self, how: int = 0, private: bool = False) -> None:
+        self.dirty.add(self.cursor.y)
         row = self.buffer[self.cursor.y]
         for x in [x for x in row if x >= self.cursor.x]:
             del row[x]
@@ -44,12 +46,24 @@ class _Page(pyte.Screen):
         self.erase_in_line()
         for y in [y for y in self.buffer if y > self.cursor.y]:
             del self.buffer[y]
+            self.dirty.add(y)
 
     def read(self) -> str:
-        last = {self.cursor.y: self.cursor.x - 1}
-        rows = range(max((*self.buffer, self.cursor.y)) + 1)
-        ends = [max((*self.buffer[y], last.get(y, -1))) if y in self.buffer else last.get(y, -1) for y in rows]
-        return "\r\n".join("".join(self.buffer[y][x].data for x in range(ends[y] + 1)) for y in rows)
+        """Return the text, on the cursor's row at least up to the cursor. Only changed rows are read again."""
+        count, y = max((*self.buffer, self.cursor.y)) + 1, self.cursor.y
+        del self._rows[count:]
+        self._rows += (self._read_row(new) for new in range(len(self._rows), count))
+        for changed in self.dirty:
+            if changed < count:
+                self._rows[changed] = self._read_row(changed)
+        self.dirty.clear()
+        return "\r\n".join([*self._rows[:y], self._read_row(y, self.cursor.x), *self._rows[y + 1 :]])
+
+    def _read_row(self, y: int, width: int = 0) -> str:
+        if y not in self.buffer:
+            return " " * width
+        row = self.buffer[y]
+        return "".join(row[x].data for x in range(max((*row, width - 1)) + 1))
 
 
 class PseudoTerminal:
@@ -98,11 +112,10 @@ class PseudoTerminal:
         self._wait(lambda: data in self.raw, repr(data))
 
     def _wait(self, seen: Callable[[], bool], what: str) -> str:
-        deadline = time.monotonic() + TIMEOUT_S
-        alive = True
-        while not seen():
-            assert alive and time.monotonic() < deadline, f"{what!r} is not in {self.shown!r}"
-            alive = self._read(0.1)
+        def read(seconds: float) -> None:
+            assert self._read(0.1) or seen(), f"it ended, and {what!r} is not in {self.shown!r}"
+
+        wait_until(seen, lambda: f"{what!r}, which is not in {self.shown!r}", pause=read)
         return self.shown
 
     def type(self, text: str) -> None:
@@ -117,13 +130,11 @@ class PseudoTerminal:
 
     def wait_for_exit(self) -> tuple[int, str]:
         """Wait for the exit, and return the exit code and the standard output."""
-        deadline = time.monotonic() + TIMEOUT_S
         reading = threading.Thread(target=self._read_stdout)
         reading.start()
-        while self._read(0.05):
-            assert time.monotonic() < deadline, f"still running: {self.shown!r}"
-        reading.join(TIMEOUT_S)
-        return self.process.wait(TIMEOUT_S), self._printed.decode()
+        wait_until(lambda: not self._read(0.05), lambda: f"its exit, while it shows {self.shown!r}")
+        reading.join(LIMIT_S)
+        return self.process.wait(LIMIT_S), self._printed.decode()
 
     def _read_stdout(self) -> None:
         if self.process.stdout is not None:
@@ -132,7 +143,7 @@ class PseudoTerminal:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(TIMEOUT_S)
+            self.process.wait(LIMIT_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
         os.close(self.keyboard)

@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 from odin.testing import ScriptedServer, call, say
-from tests.sandbox.processes import is_running, wait_until
+from tests.sandbox.processes import is_running
 from tests.ui.pseudo_terminal import open_terminal
+from tests.waiting import wait_until
 
 WAIT = "echo $$ >>pids; until [ -e go ]; do sleep 0.02; done; echo broken; exit 3"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from odin.testing import ScriptedServer, call, say
 from tests.engine.test_team import TeamScript, complete, delegate
-from tests.sandbox.processes import wait_until
 from tests.ui.pseudo_terminal import open_terminal
+from tests.waiting import wait_until
 
 
 def test_agent_is_focused_prompted_and_interrupted_while_another_works(workspace: Path) -> None:

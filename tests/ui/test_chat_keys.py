@@ -11,8 +11,8 @@ from odin.core.client import SessionSummary
 from odin.testing import ScriptedServer, Turn, say
 from odin.ui.slash_commands.sessions import format_session
 from odin.ui.terminal import measure_width
-from tests.sandbox.processes import wait_until
 from tests.ui.pseudo_terminal import open_terminal
+from tests.waiting import wait_until
 
 PASTED = "\x1b[200~def f():\r\treturn 1\r\x1b[201~"
 LONG = " ".join(f"word{number}" for number in range(40))

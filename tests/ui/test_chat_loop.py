@@ -6,7 +6,7 @@ from pathlib import Path
 
 from odin.testing import ScriptedServer, say
 from tests.ui.pseudo_terminal import open_terminal
-from tests.ui.test_chat_queue import exit_chat, wait_for_requests
+from tests.ui.test_chat_queue import exit_chat
 
 DONE = say("All is well.\n<done>looked at everything</done>")
 
@@ -46,11 +46,11 @@ def test_loop_mode_starts_during_a_turn_and_ends_with_ctrl_c(workspace: Path) ->
     ):
         terminal.see("edit> ")
         terminal.type("begin\n")
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         terminal.type("/loop on all of it\n")
         terminal.see("Loop mode is on (executing, 0 of 10 iterations): all of it")
         gate.set()
-        wait_for_requests(server, 2)
+        server.wait_for(2)
         terminal.see("iteration 1 of 10")
         terminal.type("\x03")
         terminal.see("Loop mode is off: You interrupted it.")
@@ -110,7 +110,7 @@ def test_custom_commands_are_listed_and_expanded(workspace: Path) -> None:
         terminal.type("/commands\n")
         terminal.match(r"/fix N +Fix.\[2J it \(project\)")
         terminal.type("hello\n")
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         terminal.type("/fix 12\n")
         terminal.see("Queued #1: /fix 12")
         terminal.type("/queue\n")

@@ -9,14 +9,10 @@ from pathlib import Path
 import pytest
 
 from odin.testing import ScriptedServer, Turn, call, say
-from tests.sandbox.processes import wait_until
 from tests.ui.pseudo_terminal import PseudoTerminal, open_terminal
+from tests.waiting import wait_until
 
 SLOW = "touch begun; until [ -e go ]; do sleep 0.02; done; echo slow"
-
-
-def wait_for_requests(server: ScriptedServer, number: int) -> None:
-    wait_until(lambda: len(server.requests) >= number)
 
 
 def exit_chat(terminal: PseudoTerminal) -> None:
@@ -33,7 +29,7 @@ def test_prompts_typed_during_a_turn_are_queued_and_can_be_changed(workspace: Pa
     ):
         terminal.see("edit> ")
         terminal.type("first\n")
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         terminal.type("second\nthird\n/plan fourth\n")
         terminal.see("Queued #1: second")
         terminal.see("Queued #2: third")
@@ -107,7 +103,7 @@ def test_ctrl_c_stops_the_turn_and_pauses_the_queue(workspace: Path) -> None:
     ):
         terminal.see("edit> ")
         terminal.type("first\n")
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         terminal.type("by the way\n")
         terminal.see("Queued #1: by the way")
         terminal.type("\x03")
@@ -130,7 +126,7 @@ def test_prompt_typed_right_after_ctrl_c_is_answered(workspace: Path) -> None:
     ):
         terminal.see("edit> ")
         terminal.type("first\n")
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         terminal.type("\x03at once\n")
         terminal.see("Fine.")
         exit_chat(terminal)
@@ -146,7 +142,7 @@ def test_export_and_session_list_work_during_a_turn(workspace: Path) -> None:
     ):
         terminal.see("edit> ")
         terminal.type("first\n")
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         terminal.type("/export so-far.json\n")
         terminal.see("Exported to")
         terminal.type("/sessions\n")
@@ -281,7 +277,7 @@ def test_sigterm_during_a_turn_keeps_the_queue_for_the_next_start(workspace: Pat
         with open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal:
             terminal.see("edit> ")
             terminal.type("first\n")
-            wait_for_requests(server, 1)
+            server.wait_for(1)
             terminal.type("for later\n")
             terminal.see("Queued #1: for later")
             os.kill(terminal.process.pid, signal.SIGTERM)
@@ -365,7 +361,7 @@ def test_continue_resumes_an_interrupted_turn(workspace: Path) -> None:
         terminal.type("/continue\n")
         terminal.see("Nothing to continue")
         terminal.type("first\n")
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         terminal.type("\x03")
         terminal.see("Interrupted.\r\nedit> ")
         terminal.type("/continue\n")

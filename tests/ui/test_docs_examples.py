@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import odin
+from tests.waiting import LIMIT_S
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "python-api.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -65,7 +66,12 @@ def test_documented_signatures_match_the_code() -> None:
 def test_an_example_runs(example: str, printed: str, workspace: Path) -> None:
     (workspace / "auth.py").write_text("def login(): ...\n")
     ran = subprocess.run(
-        [sys.executable, "-I", "-c", example], cwd=workspace, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-I", "-c", example],
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert printed in ran.stdout

@@ -17,6 +17,7 @@ from odin.testing import ScriptedServer, call, say
 from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.plain.tty import Tty
 from odin.ui.progress import ProgressLine
+from tests.waiting import TimeLimit, within_limit
 
 
 class SessionTerminal:
@@ -44,7 +45,7 @@ class SessionTerminal:
         raise AssertionError("the session is over")
 
     async def see(self, text: str) -> None:
-        async with asyncio.timeout(20):
+        async with TimeLimit():
             while text not in self.shown:
                 try:
                     self.shown += os.read(self._keyboard, 65536).decode()
@@ -82,17 +83,17 @@ async def test_first_answer_counts_and_the_terminal_names_who_gave_it(workspace:
     ]
     with ScriptedServer(script) as server:
         async with open_session_terminal(server, workspace) as terminal:
-            first = await asyncio.wait_for(terminal.asked.get(), 20)
+            first = await within_limit(terminal.asked.get())
             await terminal.see("say why not: ")
             await terminal.client.submit(AnswerPermission(first.ask_id, allow=True, by="phone"))
             await terminal.see("This was answered elsewhere: allowed by phone.\r\n")
-            second = await asyncio.wait_for(terminal.asked.get(), 20)
+            second = await within_limit(terminal.asked.get())
             await terminal.see("touch two")
             await terminal.see(
                 "This was answered elsewhere: allowed by phone.\r\nOdin asks: Keep what this command changed?"
             )
             terminal.type("n\n")
-            ended = await asyncio.wait_for(terminal.turn, 20)
+            ended = await within_limit(terminal.turn)
             assert ended.text == "Done."
             await terminal.client.submit(AnswerPermission(second.ask_id, allow=True, by="phone"))
         assert "The user discarded: created two." in server.requests[2].results["c2"]

@@ -17,6 +17,7 @@ import pytest
 from odin.config import Options
 from odin.core.client import AvailableModel, Client, ServerScope
 from odin.core.errors import UsageError
+from odin.core.event import TurnEnded, TurnStarted, WorkEnded
 from odin.core.op import AnswerPermission
 from odin.engine.client import LocalClient
 from odin.host.manager import SessionManager
@@ -28,7 +29,9 @@ from odin.ui.pipes import read_lines
 from tests.conftest import Run
 from tests.engine.test_team import TeamScript, complete, delegate
 from tests.soak import list_seeds, soak
+from tests.tui.fake_sessions import FakeClient
 from tests.ui.test_stream_json import StreamClient
+from tests.waiting import LIMIT_S, TimeLimit
 
 Line = dict[str, Any]
 
@@ -83,23 +86,20 @@ class Program:
 
     async def _find(self, at: int, matches: Callable[[Line], bool]) -> int:
         """Return the place of the first such line from `at` on."""
-        try:
-            async with asyncio.timeout(10):
-                while True:
-                    while at < len(self.heard):
-                        if matches(self.heard[at]):
-                            return at
-                        at += 1
-                    self.heard.append(json.loads(await anext(self._lines)))
-        except TimeoutError:
-            raise AssertionError(f"not heard; the last lines are {self.heard[-4:]}") from None
+        async with TimeLimit(lambda: f"a line; the last ones are {self.heard[-4:]}"):
+            while True:
+                while at < len(self.heard):
+                    if matches(self.heard[at]):
+                        return at
+                    at += 1
+                self.heard.append(json.loads(await anext(self._lines)))
 
     async def end(self) -> int:
         """Close the input, read the rest and return the exit code."""
         if self._writing >= 0:
             os.close(self._writing)
             self._writing = -1
-        async with asyncio.timeout(30):
+        async with TimeLimit():
             async for line in self._lines:
                 self.heard.append(json.loads(line))
             return await self.code
@@ -389,12 +389,26 @@ async def test_two_clients_and_the_first_answer_counts(workspace: Path) -> None:
         async with connect(other) as second:
             assert (await second.wait_for("ready"))["working"] is True
             assert (await second.wait_for("confirm_request"))["id"] == asked["id"]
+            status = await second.ask("status")
+            assert status["payload"]["turn"] == (await client.snapshot()).messages[-1].id
             await client.submit(AnswerPermission(asked["id"], allow=True, by="phone"))
             for program in (first, second):
                 assert (await program.wait_for("request_answered", id=asked["id"]))["by"] == "phone"
+                await program.wait_for("done_completion")
                 await program.wait_for("idle")
             assert [len(program.all("confirm_request")) for program in (first, second)] == [1, 1]
         await other.close()
+
+
+async def test_a_program_that_joins_a_turn_is_told_its_end_before_idle() -> None:
+    """However long the events take to reach it: the session is at rest long before."""
+    client = FakeClient([TurnStarted("t1", "Write.", "edit_mode")])
+    async with connect(cast("Any", client)) as program:
+        assert (await program.wait_for("ready"))["working"] is True
+        client.emit(TurnEnded("t1", "end_turn", text="Done."), WorkEnded())
+        await program.wait_for("done_completion")
+        await program.wait_for("idle")
+        assert len(program.all("idle")) == 1
 
 
 QUESTIONS = [
@@ -711,7 +725,7 @@ def test_a_signal_interrupts_the_turn_and_exits(workspace: Path, number: signal.
         odin.read_until("user_message")
         odin.process.send_signal(number)
         assert odin.read_until("done_completion")["payload"]["outcome"] == "cancelled"
-        assert odin.process.wait(20) == {signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+        assert odin.process.wait(LIMIT_S) == {signal.SIGTERM: 143, signal.SIGINT: 130}[number]
 
 
 def test_a_reader_that_is_gone_ends_the_process_quietly(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -720,5 +734,5 @@ def test_a_reader_that_is_gone_ends_the_process_quietly(workspace: Path, capfd: 
         assert odin.process.stdout is not None
         odin.process.stdout.close()
         odin.send('{"type": "status"}\n')
-        assert odin.process.wait(20) == 141
+        assert odin.process.wait(LIMIT_S) == 141
     assert capfd.readouterr() == ("", "")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from odin.testing import ScriptedServer, Turn, call, say
-from tests.sandbox.processes import is_running, wait_until
+from tests.sandbox.processes import is_running
 from tests.ui.pseudo_terminal import PseudoTerminal, open_terminal
+from tests.waiting import wait_until
 
 QUESTION_END = "say why not: "
 BEFORE = ("--commands-ask", "before")

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odin.ui.pipes import PipeWriter, read_lines
+from tests.waiting import within_limit
 
 Pipe = tuple[int, int]
 
@@ -37,7 +38,7 @@ async def test_a_slow_reader_gets_everything_in_order(pipe: Pipe) -> None:
     while len(got) < sum(map(len, lines)):
         got += await asyncio.to_thread(os.read, reader, 5000)
     assert got == b"".join(lines)
-    assert await asyncio.wait_for(drained, 10)
+    assert await within_limit(drained)
 
 
 async def test_descriptor_stays_blocking(pipe: Pipe) -> None:
@@ -51,7 +52,7 @@ async def test_closed_reader_is_noticed(pipe: Pipe) -> None:
     os.close(pipe[0])
     output = PipeWriter(pipe[1])
     output.write(b"x")
-    assert not await asyncio.wait_for(output.drain(), 10)
+    assert not await within_limit(output.drain())
     assert output.broken.done()
     output.write(b"y")
     assert not await output.drain()
@@ -63,7 +64,7 @@ async def test_reader_that_closes_during_a_write_is_noticed(pipe: Pipe) -> None:
     drained = asyncio.create_task(output.drain())
     await asyncio.sleep(0.01)
     os.close(pipe[0])
-    assert not await asyncio.wait_for(drained, 10)
+    assert not await within_limit(drained)
     assert output.error is None
 
 
@@ -81,7 +82,7 @@ async def test_full_disk_is_an_error() -> None:
     with open("/dev/full", "wb") as full:
         output = PipeWriter(full.fileno())
         output.write(b"x")
-        assert not await asyncio.wait_for(output.drain(), 10)
+        assert not await within_limit(output.drain())
     assert output.error is not None
     assert output.error.errno == errno.ENOSPC
 

@@ -15,8 +15,10 @@ import pytest
 
 from odin.testing import ScriptedServer, Usage, call, fault, reply, say
 from tests.conftest import Run
-from tests.sandbox.processes import is_running, wait_until
+from tests.sandbox.processes import is_running
+from tests.sandbox.sandboxes import skip_without_sandbox
 from tests.table import each
+from tests.waiting import LIMIT_S, wait_until
 
 ODIN = [sys.executable, "-I", "-m", "odin"]
 
@@ -32,13 +34,6 @@ def start_odin(*args: str, cwd: Path, env: Mapping[str, str]) -> "subprocess.Pop
     )
 
 
-def wait_for_requests(server: ScriptedServer, count: int) -> None:
-    deadline = time.monotonic() + 20
-    while len(server.requests) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_standard_output_is_the_answer_and_nothing_else(run_odin: Run, workspace: Path) -> None:
     with ScriptedServer([call("LS", {"path": str(workspace)}, text="Looking."), say("It is empty.\n\n")]) as server:
         ran = run_odin("-p", "What is here?", env=server.env("anthropic"))
@@ -46,13 +41,11 @@ def test_standard_output_is_the_answer_and_nothing_else(run_odin: Run, workspace
 
 
 def run_odin_to_write_envrc(run_odin: Run, how: tuple[str, ...]) -> "subprocess.CompletedProcess[str]":
+    skip_without_sandbox("auto")
     command = "mkdir -p sub && echo 'echo hi' >sub/.envrc"
     with ScriptedServer([call("ExecuteCommand", {"command": command}), say("Done.")]) as server:
         words, typed = ((*how, "Do it."), None) if "-p" in how else (how, "Do it.\n")
-        ran = run_odin(*words, "--yes", env=server.env("anthropic"), input=typed)
-    if "Sandbox: no sandbox" in ran.stderr or "Not run" in ran.stderr:
-        pytest.skip("no sandbox works here")
-    return ran
+        return run_odin(*words, "--yes", env=server.env("anthropic"), input=typed)
 
 
 @pytest.mark.parametrize("how", [("-p",), ("-p", "--output-format", "json"), ("--plain",)], ids=" ".join)
@@ -181,10 +174,10 @@ def test_signals_end_the_turn_and_the_program(workspace: Path, number: signal.Si
         ScriptedServer([say("Half an answer", chunk=4).stall(after=6)]) as server,
         start_odin("-p", "Tell.", "--output-format", "json", cwd=workspace, env=server.env("anthropic")) as process,
     ):
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         time.sleep(0.1)
         process.send_signal(number)
-        printed, said = process.communicate(timeout=20)
+        printed, said = process.communicate(timeout=LIMIT_S)
     result = json.loads(printed)
     assert process.returncode == code
     assert (result["exit_reason"], result["is_error"]) == ("interrupted", True)
@@ -200,7 +193,7 @@ def test_running_command_ends_with_odin(workspace: Path) -> None:
     ):
         wait_until(lambda: (workspace / "started").exists() and is_running(command))
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=LIMIT_S)
     assert process.returncode == 143
     assert not is_running(command)
 
@@ -216,10 +209,10 @@ def test_closed_standard_output_exits_silently_with_141(workspace: Path, form: s
         assert process.stderr is not None
         process.stdout.close()
         if form != "stream-json":  # its first line already fails
-            wait_for_requests(server, 1)
+            server.wait_for(1)
         gate.set()
         said = process.stderr.read()
-        process.wait(20)
+        process.wait(LIMIT_S)
     assert process.returncode == 141
     assert said == b""
 
@@ -231,11 +224,11 @@ def test_a_slow_reader_gets_everything(workspace: Path, form: str) -> None:
         ScriptedServer([say(answer)]) as server,
         start_odin("-p", "Tell.", "--output-format", form, cwd=workspace, env=server.env("anthropic")) as process,
     ):
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         time.sleep(0.3)
         assert process.stdout is not None
         printed = process.stdout.read().decode()
-        process.wait(20)
+        process.wait(LIMIT_S)
     assert process.returncode == 0
     if form == "text":
         assert printed == answer + "\n"
@@ -252,7 +245,7 @@ def test_answer_is_written_to_a_file(workspace: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=out,
             check=True,
-            timeout=30,
+            timeout=LIMIT_S,
         )
     assert (workspace / "out").read_text() == "Into a file.\n"
 
@@ -262,7 +255,7 @@ def test_missing_standard_output_exits_before_a_request(workspace: Path, form: s
     """The model is not asked if its answer could not be written."""
     line = f"{shlex.join(ODIN)} -p 'Create an empty file x' --yes --output-format {form} >&-"
     ran = subprocess.run(
-        ["/bin/sh", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=30, check=False
+        ["/bin/sh", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert ran.returncode == 141
     assert "Traceback" not in ran.stderr

@@ -17,9 +17,10 @@ from odin.testing import ScriptedServer, call, fault, say
 from odin.ui.run_summary import MAX_CHARS, quote_answer
 from tests.conftest import Run
 from tests.table import each
-from tests.ui.test_print import start_odin, wait_for_requests
+from tests.ui.test_print import start_odin
 from tests.ui.test_stream_json import make_user_line
 from tests.ui.test_verification_output import write_settings
+from tests.waiting import LIMIT_S
 
 WRITE = call("Write", {"file_path": "a.py", "content": "x = 1\ny = 2\n"})
 ACCEPT = ("--permission-mode", "acceptEdits")
@@ -90,10 +91,10 @@ def test_a_terminated_run_has_a_summary(workspace: Path, form: str) -> None:
         ScriptedServer([say("Half an answer", chunk=4).stall(after=6)]) as server,
         start_odin(*flags, cwd=workspace, env=server.env("anthropic")) as process,
     ):
-        wait_for_requests(server, 1)
+        server.wait_for(1)
         time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=LIMIT_S)
     summary = (workspace / "s.md").read_text()
     assert process.returncode == 143
     assert "## Odin: terminated\n\n- Exit code: 143\n- Reason: Interrupted.\n" in summary

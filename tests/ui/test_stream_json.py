@@ -25,6 +25,7 @@ from tests import pictures
 from tests.conftest import Run
 from tests.engine.test_team import TeamScript, delegate
 from tests.tui.test_two_clients import StreamClient as StreamJsonClient
+from tests.waiting import LIMIT_S, TimeLimit
 
 STREAM = ["--output-format", "stream-json", "--verbose"]
 BOTH = [*STREAM, "--input-format", "stream-json"]
@@ -90,7 +91,7 @@ class StreamClient:
 
     def close_input(self) -> list[dict[str, Any]]:
         """Close the input and return the remaining messages."""
-        rest, _ = self.process.communicate(timeout=20)
+        rest, _ = self.process.communicate(timeout=LIMIT_S)
         return parse_lines(rest)
 
 
@@ -329,7 +330,7 @@ def test_signal_interrupts_the_turn_and_exits(workspace: Path, number: signal.Si
         client.read_until("stream_event")
         client.process.send_signal(number)
         assert client.read_until("result")["exit_reason"] == "interrupted"
-        assert client.process.wait(20) == {signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+        assert client.process.wait(LIMIT_S) == {signal.SIGTERM: 143, signal.SIGINT: 130}[number]
         assert len(server.requests) == 1
 
 
@@ -338,7 +339,7 @@ def test_sigterm_exits_while_idle(workspace: Path) -> None:
         client.send(make_control_line("initialize"))
         client.read_until("control_response")
         client.process.terminate()
-        assert client.process.wait(20) == 143
+        assert client.process.wait(LIMIT_S) == 143
 
 
 def test_the_exit_code_is_that_of_the_last_prompt(run_odin_process: Run) -> None:
@@ -420,7 +421,7 @@ def test_an_unknown_role_or_wrong_agents_on_the_command_line_are_usage_errors(wo
         (("--agents", "[]"), "--agents must be a JSON object"),
     ):
         command = [sys.executable, "-I", "-m", "odin", "-p", "hi", *args]
-        done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, check=False, timeout=LIMIT_S)
         assert done.returncode == 2 and message in done.stderr
 
 
@@ -457,7 +458,7 @@ async def test_a_paused_prompt_that_another_client_drops_has_a_result(workspace:
             stream.send(type="user", message={"content": name}, uuid=name)
         await anext(one async for one in other.stream_events() if isinstance(one.event, PromptQueued))
         await other.submit(Interrupt())
-        async with asyncio.timeout(20):
+        async with TimeLimit():
             while not select_type(stream.messages, "result"):
                 await asyncio.sleep(0.01)
                 stream.receive()

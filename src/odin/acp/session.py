@@ -38,8 +38,6 @@ from odin.core.event import (
     ModeChanged,
     ModelChanged,
     PermissionModeChanged,
-    PromptDropped,
-    PromptInjected,
     RoleChanged,
     ServersChanged,
     TurnEnded,
@@ -48,6 +46,7 @@ from odin.core.event import (
 from odin.core.event_values import ExitReason, Mode
 from odin.core.interaction import Interaction, make_interaction
 from odin.core.op import Answer, DropPrompt, Interrupt, Prompt
+from odin.core.prompt_follower import PromptFollower
 from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command
 from odin.ui.exit import describe_ending
 from odin.ui.session_follower import SESSION_ENDED, SessionFollower
@@ -96,10 +95,9 @@ PromptResult = StopReason | RpcError
 
 
 class _Pending(Struct):
-    """A prompt of the editor that is not answered yet. `turn` is the one it has joined."""
+    """A prompt of the editor that is not answered yet."""
 
     answer: asyncio.Future[StopReason]
-    turn: str
     is_cancelled: bool = False
 
 
@@ -128,6 +126,7 @@ class AcpSession:
         self._listed: CommandsUpdate | None = None
         self._has_news_of: set[str] = set()
         self._pending: dict[str, _Pending] = {}
+        self._prompts = PromptFollower()
         self._turn_waiters: list[asyncio.Future[StopReason]] = []
         self._questions: list[Interaction] = []
         self._asked: dict[str, asyncio.Task[Any]] = {}
@@ -146,7 +145,7 @@ class AcpSession:
         shot = await self._client.snapshot()
         self._is_replayed = replay
         self._questions += shot.interactions
-        self._follower.start(self._client, shot.seq, is_working=shot.executing or shot.team_working)
+        self._follower.start(self._client, shot.seq, is_working=shot.is_working)
         if shot.seq >= 0:
             await self._caught_up.wait()
         await self._refresh_options()
@@ -211,11 +210,11 @@ class AcpSession:
         elif isinstance(event, ServersChanged):
             self._has_news_of.add("commands")
         elif not envelope.agent:
-            self._follow_prompts(envelope)
             if isinstance(event, ModeChanged):
                 self.mode = event.mode
             if isinstance(event, _OPTION_EVENTS):
                 self._has_news_of.add("options")
+        self._follow_prompts(envelope)
         self._wake.set()
 
     def _handle_past(self) -> None:
@@ -234,26 +233,21 @@ class AcpSession:
         raise error
 
     def _follow_prompts(self, envelope: Envelope) -> None:
-        match envelope.event:
-            case PromptDropped() as event if event.id in self._pending:
-                self._end_prompt(event.id, "cancelled")
-            case PromptInjected() as event if (pending := self._pending.get(event.id)) is not None:
-                pending.turn = event.turn
-                if not event.turn:  # an interrupt put it into the conversation
-                    self._end_prompt(event.id, "cancelled")
-            case TurnStarted() as event if (pending := self._pending.get(event.id)) and pending.is_cancelled:
+        event = envelope.event
+        for prompt in self._prompts.apply(envelope):
+            if prompt.ended is not None:
+                self._end_prompt(prompt.id, _read_ending(prompt.ended))
+            elif prompt.loss:
+                self._end_prompt(prompt.id, "cancelled")
+            elif isinstance(event, TurnStarted) and self._pending[prompt.id].is_cancelled:
                 self._connection.spawn(self._client.submit(Interrupt()))
-            case TurnEnded() as event:
-                result = _read_ending(event)
-                for name in [name for name, one in self._pending.items() if event.id in (name, one.turn)]:
-                    self._end_prompt(name, result)
-                waiters, self._turn_waiters = self._turn_waiters, []
-                self._ended.extend((waiter, result) for waiter in waiters)
-            case _:
-                pass
+        if isinstance(event, TurnEnded) and not envelope.agent:
+            waiters, self._turn_waiters = self._turn_waiters, []
+            self._ended.extend((waiter, _read_ending(event)) for waiter in waiters)
 
     def _end_prompt(self, id: str, result: PromptResult) -> None:
         """Answer a prompt once the editor has been told everything before its end."""
+        self._prompts.forget(id)
         pending = self._pending.pop(id)
         if pending.is_cancelled:
             result = "cancelled"
@@ -373,7 +367,8 @@ class AcpSession:
 
     async def _send_prompt(self, content: PromptContent, mode: Mode) -> StopReason:
         name = os.urandom(6).hex()
-        pending = self._pending[name] = _Pending(asyncio.get_running_loop().create_future(), name)
+        pending = self._pending[name] = _Pending(asyncio.get_running_loop().create_future())
+        self._prompts.follow(name)
         self._updates.own_prompts.add(name)
         # Custom commands are expanded only without a text to show instead.
         is_plain = content.text == content.typed or content.typed.startswith("/")
@@ -384,6 +379,7 @@ class AcpSession:
             )
         except OdinError:
             self._pending.pop(name, None)
+            self._prompts.forget(name)
             if pending.is_cancelled:
                 return "cancelled"
             raise

@@ -195,7 +195,7 @@ class AgentWorkspaces:
         """End the processes in a worktree. Remove it if the project has all of its work; otherwise keep it."""
         tree = workspace.get_worktree()
         await workspace.runner.close()
-        workspace.sandbox.close()
+        await workspace.sandbox.close()
         if workspace in self._workspaces:
             self._workspaces.remove(workspace)
         return await tree.finish()
@@ -204,7 +204,7 @@ class AgentWorkspaces:
         """End the processes in all worktrees. The worktrees stay."""
         for workspace in self._workspaces:
             await workspace.runner.close()
-            workspace.sandbox.close()
+            await workspace.sandbox.close()
 
     def _load_worktrees(self) -> "AgentWorktrees":
         if self._worktrees is None:

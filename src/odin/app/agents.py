@@ -272,11 +272,12 @@ class AgentRuntime:
             roles, emit = self._parts.extensions.roles, self._parts.core.recorder.emit
             role, changed = await roles.switch(answer.role)
             accepts = answer.permission_mode in modes
+            mode = await permissions.policy.set_mode(answer.permission_mode) if accepts else ""
             for event in (
                 Warned(roles.warning) if roles.warning else None,
                 RoleChanged(role) if role else None,
                 changed,
-                PermissionModeChanged(permissions.policy.set_mode(answer.permission_mode)) if accepts else None,
+                PermissionModeChanged(mode) if accepts else None,
             ):
                 if event is not None:
                     emit(event)

@@ -37,7 +37,10 @@ async def run_shell_commands(
     used = SkillUsed(text.command.name, text.path, rules=text.allowed_tools)
     policy, why = permissions.policy.get().with_skills((used,)), ""
     allowed: list[str] = []
-    for command in find_shell_commands(text.body):
+    commands = find_shell_commands(text.body)
+    if commands:
+        await policy.examine()
+    for command in commands:
         decision = policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode")
         if decision.action == "deny":
             why = decision.reason

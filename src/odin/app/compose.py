@@ -144,7 +144,7 @@ async def open_session(
         )
         roles = SessionRoles(workspace, models, options.agent_definitions, [tool.name for tool in custom.tools])
         await roles.open(opened.past, options.role, keep_model=initial.chosen)
-        session = compose_session(options, workspace, opened, models, initial, custom, roles, process, member)
+        session = await compose_session(options, workspace, opened, models, initial, custom, roles, process, member)
         on_opened(session, workspace)
         return session.attach(answers=options.can_ask)
     except BaseException:
@@ -167,7 +167,7 @@ def _make_selector(workspace: Workspace, options: Options, process: ProcessServi
     return ModelSelector(connector, choices=choices)
 
 
-def compose_session(
+async def compose_session(
     options: Options,
     workspace: Workspace,
     opened: OpenedLog,
@@ -220,6 +220,8 @@ def compose_session(
     skills = _open_skills(core, rule_set)
     readable = (str(core.folder), *(skills.list_folders() if skills is not None else ()))
     mode = choose_permission_mode(config, options, grants.permission)
+    if mode == "auto":  # which is warned about where no sandbox works
+        await sandbox.examine(views=False)
     policy = SessionPolicy(config, options, environment, rule_set, mode, readable, sandbox, roots)
     launcher = Launcher(config, environment, sandbox, shared.is_changing, core.warn)
     redact = build_redactor(config, workspace.env, opened.past)
@@ -588,7 +590,7 @@ class SessionSurroundings:
         if extensions.servers.current is not None:
             await extensions.servers.current.close()
         await self._parts.permissions.runner.close()
-        self._parts.permissions.sandbox.close()
+        await self._parts.permissions.sandbox.close()
         await work.workspaces.close()
         await work.checkpoints.close()
         await self._parts.answering.web.close()

@@ -67,7 +67,7 @@ def make_language_server(
         runner,
         env=environment.variables,
         writable=sandbox.writable,
-        is_confined=sandbox.is_confining,
+        can_confine=sandbox.can_confine,
         timing=environment.timing,
     )
 
@@ -220,7 +220,7 @@ class SessionLanguageServers:
     def _make_servers(self, workspace: "AgentWorkspace") -> Iterator[LanguageServer]:
         if workspace.root == self._config.root:
             if any(spec.writes for spec in self.specs):
-                workspace.runner.watch_beside(workspace.root)
+                self._watching = asyncio.ensure_future(workspace.runner.watch_beside(workspace.root))
             yield from map(self._find_shared, self.specs)
             return
         names = {spec.name for spec in self.specs}

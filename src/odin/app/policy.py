@@ -179,12 +179,8 @@ def _parse_rule_list(key: str, declared: LayerDeclaration) -> tuple[list[Rule], 
 
 
 def choose_permission_mode(config: Config, options: Options, earlier: str) -> PermissionMode:
-    """Return the permission mode of a session. `earlier` was set in an earlier run.
-
-    It is restored unless this run sets one, except for bypassPermissions, which must be set again each time.
-    """
-    restored = earlier and earlier != "bypassPermissions" and not options.permission_mode
-    return parse_permission_mode(earlier if restored else config.permission_mode)
+    """Return the permission mode of a session. `earlier`, chosen in an earlier run, holds unless this run sets one."""
+    return parse_permission_mode(earlier if earlier and not options.permission_mode else config.permission_mode)
 
 
 class SessionPolicy:
@@ -250,11 +246,13 @@ class SessionPolicy:
         decision = policy.evaluate("Read", "read", policy.resolve(Target(paths=(path,))), "ask_mode")
         return "" if decision.action == "allow" else f"{decision.reason} {decision.hint}".rstrip()
 
-    def set_mode(self, name: str) -> PermissionMode:
+    async def set_mode(self, name: str) -> PermissionMode:
         """Switch the permission mode and return its full name. Raise UsageError if it cannot be used here."""
         mode = parse_permission_mode(name)
         if mode == "bypassPermissions" and self._config.bypass_disabled_by:
             raise UsageError(f"{self._config.bypass_disabled_by} turns off bypassPermissions.", "Use auto.")
+        if mode == "auto":
+            await self._sandbox.examine(views=False)
         if why := self.explain_unusable_auto(mode):
             raise UsageError(why, "Use acceptEdits to allow edits only.")
         self.mode = mode

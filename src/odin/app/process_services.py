@@ -162,5 +162,5 @@ class ProcessServices(Struct, frozen=True, eq=False):
             self.workspaces.remove(workspace)
             await workspace.close()
         if not self.workspaces:
-            self.watchdog.close()
+            await self.watchdog.close()
             await self.http.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
@@ -50,11 +51,23 @@ class LazySandbox:
         self._environment = environment
         self._visible = visible
         self._sandbox: Sandbox | None = None
+        self._making = threading.Lock()
 
     def get(self) -> "Sandbox":
-        if self._sandbox is None:
-            self._sandbox = self._make()
-        return self._sandbox
+        with self._making:
+            if self._sandbox is None:
+                self._sandbox = self._make()
+            return self._sandbox
+
+    async def examine(self, *, views: bool = True) -> None:
+        """Find out what the sandbox can do, before `is_confining` and the like are asked (see `Sandbox.examine`)."""
+        sandbox = self._sandbox or await asyncio.to_thread(self.get)  # which imports modules
+        await sandbox.examine(views=views)
+
+    async def can_confine(self) -> bool:
+        """Return whether commands run in a sandbox, once that is found out."""
+        await self.examine(views=False)
+        return self.is_confining()
 
     def set_roots(self, roots: tuple[Root, ...]) -> None:
         """Let commands work in these folders besides the project, from the next one on."""
@@ -64,10 +77,10 @@ class LazySandbox:
         if self._sandbox is not None:
             self._sandbox.change_session(self._session)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End a sandbox that was opened to find out what it can do, also if no command ran in it."""
         if self._sandbox is not None:
-            self._sandbox.kill()
+            await self._sandbox.close()
 
     def describe(self) -> str:
         """Return one line about the sandbox of commands."""
@@ -124,7 +137,7 @@ class LazySandbox:
 
     def find_temporary_file(self, path: str) -> str:
         """Return where the file that commands made or changed under this path of a temporary folder lies, or ""."""
-        files = self.get().temporary_files
+        files = None if self._sandbox is None else self._sandbox.temporary_files
         return "" if files is None else files.find(path)
 
     async def share_temporary_files(
@@ -139,9 +152,11 @@ class LazySandbox:
             return replace(output, text=text) if unseen else output
         if tool.kind in ("read", "edit") and not output.is_error:
             for item in context.resolved_paths or ():
-                if self.writable.is_temporary(item.path) and (files := self.get().temporary_files) is not None:
-                    with suppress(OSError):  # commands do not see it then
-                        await asyncio.to_thread(files.share, item.path)
+                if self.writable.is_temporary(item.path):
+                    sandbox = self._sandbox or await asyncio.to_thread(self.get)
+                    if (files := await sandbox.prepare_temporary_files()) is not None:
+                        with suppress(OSError):  # commands do not see it then
+                            await asyncio.to_thread(files.share, item.path)
         return output
 
     def _build_options(self) -> "SandboxOptions":
@@ -181,8 +196,7 @@ class LazySandbox:
     def _make(self) -> "Sandbox":
         from odin.sandbox.sandbox import Sandbox
 
-        idle_s = self._environment.timing.sandbox_idle_s
-        return Sandbox(self._session, self._build_options(), self._locate_probe_file(), idle_s)
+        return Sandbox(self._session, self._build_options(), self._locate_probe_file(), self._environment.timing)
 
     @cached_property
     def _session(self) -> "SandboxSession":

@@ -30,7 +30,6 @@ from odin.tools.project_checks import find_project_checks
 from odin.ui.exit import EXIT_UNVERIFIED
 from odin.ui.terminal import (
     TextPainter,
-    discard_typed,
     escape_control,
     escape_hidden,
     get_terminal_size,
@@ -92,8 +91,9 @@ async def _run(args: argparse.Namespace, prompt: str) -> int:
     environment = make_environment(cwd=args.cwd)
     config = load(environment.cwd, environment.variables)
     sandbox = LazySandbox(config, environment)
-    problem = await asyncio.to_thread(sandbox.explain_unconfined)
-    sandbox.close()
+    await sandbox.examine(views=False)
+    problem = sandbox.explain_unconfined()
+    await sandbox.close()
     if problem:
         raise UsageError(
             f"The agents work unattended, and {problem}.", "`odin doctor` says how to get a sandbox that works."
@@ -254,23 +254,25 @@ class _Contest:
 
     async def _ask(self) -> Candidate | None:
         """Return the one that the user applies; None to leave them all."""
+        import tty
+
         fd = sys.stdin.fileno()
         by_key = {str(one.number): one for one in self._candidates if one.files}
         keys = "/".join(by_key)
-        discard_typed(fd)
-        while True:
-            write_text(sys.stdout, f"Apply {keys}, see a diff (d), or leave them as branches (q)? ")
-            key = await _read_key(fd)
-            if key in by_key:
-                return by_key[key]
-            if key in ("d", "D"):
-                write_text(sys.stdout, f"Which, {keys}? ")
-                shown = by_key.get(next(iter(by_key)) if len(by_key) == 1 else await _read_key(fd))
-                if shown is not None:
-                    self._show_diff(shown)
-                    self._write_table()
-            elif key in ("q", "Q", "\x1b", "\x04", ""):
-                return None
+        with restore_terminal_after(fd):
+            # Before the question and for all of them: a key that is pressed between two modes would be lost.
+            tty.setcbreak(fd)  # discards what was typed before
+            while True:
+                key = await _ask_key(fd, f"Apply {keys}, see a diff (d), or leave them as branches (q)? ")
+                if key in by_key:
+                    return by_key[key]
+                if key in ("d", "D"):
+                    chosen = next(iter(by_key)) if len(by_key) == 1 else await _ask_key(fd, f"Which, {keys}? ")
+                    if chosen in by_key:
+                        self._show_diff(by_key[chosen])
+                        self._write_table()
+                elif key in ("q", "Q", "\x1b", "\x04", ""):
+                    return None
 
     def _show_diff(self, one: Candidate) -> None:
         assert one.diff is not None
@@ -376,11 +378,8 @@ def _make_check_variables(variables: Mapping[str, str], programs: Sequence[str],
     }
 
 
-async def _read_key(fd: int) -> str:
-    import tty
-
-    with restore_terminal_after(fd):
-        tty.setcbreak(fd)
-        key = (await read_chunk(fd)).decode(errors="replace")[:1]
+async def _ask_key(fd: int, question: str) -> str:
+    write_text(sys.stdout, question)
+    key = (await read_chunk(fd)).decode(errors="replace")[:1]
     write_text(sys.stdout, f"{key if key.isprintable() else ''}\n")
     return key

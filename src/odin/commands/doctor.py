@@ -110,7 +110,7 @@ class _Checkup:
         config = self._check_configuration()
         asyncio.run(self._check_programs(config))
         if config is not None:
-            self._check_sandbox(config)
+            asyncio.run(self._check_sandbox(config))
             asyncio.run(self._check_models(config))
             trust = config.trust
             self._facts["trust"] = {"folder": config.root, "trusted": trust.trusted}
@@ -208,13 +208,14 @@ class _Checkup:
         else:
             self._add_finding(name, f"{f'cannot run {path}' if path else 'not found'}; {without}", "note")
 
-    def _check_sandbox(self, config: Config) -> None:
+    async def _check_sandbox(self, config: Config) -> None:
         sandbox = LazySandbox(config, make_environment(self._env, self._cwd))
         used = sandbox.get()
-        failures = {name: _probe_sandbox(sandbox.make_other(name)) for name in ("bubblewrap", "landlock")}
-        used.probe(force=True)
+        failures = {name: await _probe_sandbox(sandbox.make_other(name)) for name in ("bubblewrap", "landlock")}
+        await used.probe(force=True)
+        await used.examine()
         level, advice = used.find_level(), used.explain_level()
-        used.kill()
+        await used.close()
         network = "on" if config.sandbox.network else "off"
         self._facts["sandbox"] = {
             "backend": config.sandbox.backend,
@@ -349,10 +350,10 @@ def examine(cwd: str, env: Mapping[str, str]) -> DoctorReport:
     return _Checkup(cwd, env).build_report()
 
 
-def _probe_sandbox(sandbox: Sandbox) -> str:
+async def _probe_sandbox(sandbox: Sandbox) -> str:
     """Return why a sandbox does not work, or ""."""
-    sandbox.probe()
-    sandbox.kill()
+    await sandbox.probe()
+    await sandbox.close()
     if sandbox.kind != "none":
         return ""
     why = next(iter(sandbox.list_failures().values()), "does not work here")

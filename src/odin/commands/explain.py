@@ -3,6 +3,7 @@
 Uses the configuration, rules and trust that a session in the same folder would use.
 """
 
+import asyncio
 import os
 import shlex
 from collections.abc import Mapping
@@ -111,10 +112,15 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
     with TemporaryDirectory() as folder:  # a view is mounted to find out whether it can be; it leaves nothing behind
         own = environment if Path(environment.state_dir).is_dir() else replace(environment, state_dir=folder)
         sandbox = LazySandbox(config, own if Path(own.cache_dir).is_dir() else replace(own, cache_dir=folder))
-        try:
-            return _explain_call(text, tool, options, config, environment, sandbox, env)
-        finally:
-            sandbox.close()
+        asyncio.run(_examine(sandbox))
+        return _explain_call(text, tool, options, config, environment, sandbox, env)
+
+
+async def _examine(sandbox: LazySandbox) -> None:
+    try:
+        await sandbox.examine()
+    finally:
+        await sandbox.close()
 
 
 def _explain_call(
@@ -135,7 +141,7 @@ def _explain_call(
     decision = policy.evaluate(name, kind, subject, mode)
     analysis = analyze_command(subject.command) if subject.command else None
     effect = policy.describe_effect(name, kind, subject, mode)
-    explanation = Explanation(
+    return Explanation(
         verdict=_DECISION_NAMES[decision.action],
         reason=decision.reason,
         rule=decision.rule,
@@ -157,8 +163,6 @@ def _explain_call(
         suggestions=policy.suggest_rules(name, kind, subject, mode),
         warnings=(*config.warnings, *rules.warnings),
     )
-    sandbox.close()
-    return explanation
 
 
 def _resolve_tool(name: str, cwd: str) -> tuple[str, Kind]:

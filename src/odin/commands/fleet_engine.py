@@ -99,17 +99,17 @@ def _import_temporal() -> "tuple[ModuleType, ModuleType]":
     return temporal_connection, temporal
 
 
-def refuse_without_sandbox(folder: Path) -> None:
+async def refuse_without_sandbox(folder: Path) -> None:
     make_private_folder(folder)
     sandbox = LazySandbox(load(str(folder), os.environ), make_environment(cwd=str(folder)))
     try:
-        if sandbox.find_level() == "none":
+        if not await sandbox.can_confine():
             raise UsageError(
                 f"Tasks run unattended, and no sandbox works here: {sandbox.explain_level()}",
                 "`odin doctor` helps. Where the machine itself is the sandbox, --unsandboxed runs tasks without one.",
             )
     finally:
-        sandbox.close()
+        await sandbox.close()
 
 
 # --- workers ---
@@ -135,14 +135,14 @@ def run_worker(argv: list[str]) -> int:
         raise UsageError("--slots must be at least 1.", "See `odin fleet worker --help`.")
     folder = Path(args.folder).absolute() if args.folder else get_runs_folder(os.environ)
     make_private_folder(folder)
-    if not args.unsandboxed:
-        refuse_without_sandbox(folder)
     return asyncio.run(
         _serve(server, folder, args.slots or os.cpu_count() or 2, args.url, unsandboxed=args.unsandboxed)
     )
 
 
 async def _serve(server: "TemporalServer", folder: Path, slots: int, url: str, *, unsandboxed: bool) -> int:
+    if not unsandboxed:
+        await refuse_without_sandbox(folder)
     connection, engine = _import_temporal()
     client = await connection.connect(server, os.environ)
     state, machine, stopped = get_state_dir(os.environ), _name_machine(folder), asyncio.Event()

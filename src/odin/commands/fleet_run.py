@@ -134,7 +134,7 @@ async def _coordinate(args: argparse.Namespace, places: RunFolder, tasks: Sequen
             try:
                 await asyncio.to_thread(open_store(run.store).check)
                 if not args.temporal and not run.unsandboxed:
-                    refuse_without_sandbox(places.path)
+                    await refuse_without_sandbox(places.path)
                 await engine.submit(run, tasks)
             except OdinError:
                 places.remove()

@@ -30,6 +30,7 @@ from odin.core.interaction import Interaction, make_interaction
 from odin.core.op import Answer, Interrupt, Prompt
 from odin.core.policy import CommandsAsk
 from odin.core.private_folders import open_scratch
+from odin.core.prompt_follower import PromptFollower
 from odin.host.manager import SessionManager
 from odin.host.stored_sessions import open_project_sessions
 from odin.version import __version__
@@ -171,22 +172,27 @@ class _Run:
         self.denied: list[dict[str, str]] = []
 
     async def run(self, text: str, mode: Mode) -> TurnEnded:
+        """Return the end of the turn that answers. Raise OdinError if none does."""
         prompt = Prompt(os.urandom(6).hex(), text, mode)
+        follower = PromptFollower()
+        followed = follower.follow(prompt.id)
         events = self._client.stream_events()
         try:
             await self._client.submit(prompt)
             try:
                 async for envelope in events:
-                    event = envelope.event
-                    if isinstance(event, TurnEnded) and event.id == prompt.id:
-                        return event
+                    follower.apply(envelope)
+                    if followed.ended is not None:
+                        return followed.ended
+                    if followed.loss:
+                        break
                     await self._follow(envelope)
             except BaseException:
                 # the turn must not outlive its call; and a cancelled scope would cancel the interrupt, too
                 with anyio.CancelScope(shield=True), suppress(OdinError):
                     await self._client.submit(Interrupt("drop"))
                 raise
-            raise OdinError("The session was closed.")
+            raise OdinError(followed.loss or "The session was closed.")
         finally:
             close_events(events)
 

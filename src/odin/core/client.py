@@ -151,6 +151,17 @@ class Snapshot(Struct, frozen=True):
     schedules: tuple[SessionSchedule, ...] = ()
 
     @property
+    def is_working(self) -> bool:
+        """True while any agent works, or the result of delegated work waits to be read. `WorkEnded` ends it."""
+        return self.executing or self.team_working
+
+    @property
+    def running_turn(self) -> str:
+        """The turn of the main agent that runs, or ""."""
+        last = self.messages[-1] if self.executing and self.messages else None
+        return last.id if last is not None and last.reason is None else ""
+
+    @property
     def prompts(self) -> tuple[TurnRecord, ...]:
         """The turns that a prompt has started: the user can go back to them. Mail also starts turns."""
         return tuple(turn for turn in self.messages if turn.source != "mail")
@@ -410,7 +421,7 @@ class LoopStatus(Struct, frozen=True):
 async def is_session_busy(client: "Client") -> bool:
     """Return True while something goes on in the session that closing it would stop."""
     shot = await client.snapshot()
-    if shot.executing or shot.team_working or shot.interactions or shot.schedules or await client.is_working():
+    if shot.is_working or shot.interactions or shot.schedules:
         return True
     return any(process.status == "running" for process in await client.list_processes())
 
@@ -496,10 +507,6 @@ class Client(Protocol):
 
         Raise UsageError if there is no such process.
         """
-        ...
-
-    async def is_working(self) -> bool:
-        """Return True while any agent works, or the result of delegated work waits to be read."""
         ...
 
     async def get_loop_status(self, agent: str = "") -> LoopStatus: ...

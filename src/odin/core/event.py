@@ -191,6 +191,18 @@ class PromptDropped(Event, frozen=True):
     id: str
 
 
+class PromptPaused(Event, frozen=True):
+    """A queued prompt waits until the user sends it: an interrupt or an earlier run has left it. Or it waits no longer.
+
+    A client that joins later gets it after the log.
+    """
+
+    durable = False
+
+    id: str
+    paused: bool = True
+
+
 class PromptInjected(PromptData, Event, frozen=True):
     """A queued prompt entered the conversation without a turn of its own.
 
@@ -252,6 +264,15 @@ class TurnEnded(Event, frozen=True):
     def is_blocked(self) -> bool:
         """True if a hook blocked the prompt."""
         return self.error_kind == PromptBlocked.__name__
+
+
+class WorkEnded(Event, frozen=True):
+    """Nothing works any more: no agent has a turn or is about to start one.
+
+    It comes after everything that the work has caused. A client that joins later gets it again as what is so now.
+    """
+
+    durable = False
 
 
 CHECK_ID_PREFIX = "check-"
@@ -526,9 +547,11 @@ AnyEvent = (
     | PromptQueued
     | PromptChanged
     | PromptDropped
+    | PromptPaused
     | PromptInjected
     | TurnStarted
     | TurnEnded
+    | WorkEnded
     | ChecksRan
     | ModeChanged
     | LoopChanged

@@ -27,7 +27,19 @@ from odin.core.call_events import (
     ToolEnded,
     ToolStarted,
 )
-from odin.core.event import CompactionChanged, Envelope, LanguageServersChanged, ServersChanged, TurnEnded
+from odin.core.event import (
+    CompactionChanged,
+    Envelope,
+    LanguageServersChanged,
+    PromptDropped,
+    PromptInjected,
+    PromptPaused,
+    PromptQueued,
+    ServersChanged,
+    TurnEnded,
+    TurnStarted,
+    WorkEnded,
+)
 
 _OF_TURN = ("RequestStarted", "RequestProgressed", "StatusUpdated", "CallQueued")
 """What no longer holds when the turn ends."""
@@ -77,12 +89,20 @@ class LiveEvents:
                 self._replies[agent].append(_Part(envelope))
             case Replied() | ReplyDiscarded() | ReplyRolledBack():
                 self._replies.pop(agent, None)
+            case PromptPaused(id, paused=True):
+                self._newest[kind, agent, id] = envelope
+            case PromptPaused(id) | TurnStarted(id) | PromptQueued(id) | PromptDropped(id) | PromptInjected(id):
+                self._newest.pop(("PromptPaused", agent, id), None)
+                if isinstance(event, TurnStarted | PromptQueued):
+                    self._newest.pop(("WorkEnded", ""), None)
             case TurnEnded():
                 self._replies.pop(agent, None)
                 for key in [key for key in self._newest if key[1] == agent and key[0] in _OF_TURN]:
                     del self._newest[key]
             case RequestStarted() | RequestProgressed() | StatusUpdated() | ServersChanged() | LanguageServersChanged():
                 self._newest[kind, agent] = envelope
+            case WorkEnded():
+                self._newest[kind, ""] = envelope
             case RateLimitUpdated(provider) | KeyPoolChanged(provider):
                 self._newest[kind, agent, provider] = envelope
             case CallQueued(call_id):

@@ -336,7 +336,15 @@ class SetTools(Struct, frozen=True, tag=True):
     agent: str = ""
 
 
+BYPASS_PERMISSIONS = "bypassPermissions"
+"""The permission mode in which nothing is asked. It holds until the session is closed, and is never restored."""
+
+PREVIOUS_PERMISSION_MODE = "previous"
+
+
 class SetPermissionMode(Struct, frozen=True, tag=True):
+    """Set the permission mode. `previous` ends bypassPermissions: the mode before it holds again."""
+
     mode: str
 
 

@@ -4,6 +4,7 @@ Work that would block the event loop, and with it the other sessions of the proc
 """
 
 import asyncio
+import contextvars
 import threading
 import time
 from collections.abc import Callable
@@ -17,17 +18,19 @@ T = TypeVar("T")
 async def run_in_thread(work: Callable[[Callable[[], bool]], T], undo: Callable[[T], object] = lambda _: None) -> T:
     """Run slow file work in a thread.
 
-    On cancellation, its `stopped` function returns True, the work is awaited, and `undo` called with its result.
+    On cancellation, its `stopped` function returns True, the work is awaited, and `undo` called with its result; also
+    if this wait is cancelled in turn.
     """
     stop = threading.Event()
-    task = asyncio.ensure_future(asyncio.to_thread(work, stop.is_set))
+    context = contextvars.copy_context()
+    # No task: a loop that ends cancels all of them.
+    future = asyncio.get_running_loop().run_in_executor(None, lambda: context.run(work, stop.is_set))
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
         stop.set()
-        await asyncio.wait([task])
-        if task.exception() is None:
-            undo(task.result())
+        future.add_done_callback(lambda done: None if done.exception() else undo(done.result()))
+        await asyncio.wait([future])
         raise
 
 
@@ -57,6 +60,15 @@ class Timing(Struct, frozen=True, kw_only=True):
 
     sandbox_idle_s: float = 60.0
     """How long a sandbox in which nothing runs is kept for the next command."""
+
+    sandbox_start_s: float = 10.0
+    """How long a sandbox may take to start or to exit."""
+
+    sandbox_answer_s: float = 10.0
+    """How long a sandbox may take to start a command. Then the command fails, and the next one gets a new sandbox."""
+
+    replay_stall_s: float = 20.0
+    """A replay is given up after this long without an event, in addition to the longest pause of the recording."""
 
     mcp_retry_pauses_s: tuple[float, float] = (0.5, 1.5)
     """Before the second and the third attempt to connect an MCP server."""

@@ -118,7 +118,10 @@ class Agent:
         self._on_idle = on_idle
         self._on_steered = on_steered
         left = deps.recorder.state if not name else None
-        self._queue = PromptQueue(item for item in deps.recorder.state.queue if item.agent == name)
+        self._queue = PromptQueue(
+            (item for item in deps.recorder.state.queue if item.agent == name),
+            lambda event: deps.recorder.emit(event, name),
+        )
         self._next: Prompt | Continue | None = None
         self._turn: AgentTurn | None = None
         self._turn_task: asyncio.Task[TurnEnded] | None = None
@@ -139,6 +142,8 @@ class Agent:
         self._output_schema: dict[str, Any] | None = None
         self._place = ("cli", "direct")
         """The channel and the chat of the last prompt."""
+        self.on_stopped: Callable[[], object] = lambda: None
+        """Called whenever it is not active any more."""
 
     @property
     def is_busy(self) -> bool:
@@ -205,6 +210,7 @@ class Agent:
         self._next = prompt
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run_all())
+            self._runner.add_done_callback(lambda _: self.on_stopped())
 
     def notify(self, notification: Prompt) -> None:
         """Report an ended job. A busy agent reads it with its next request, an idle one starts a turn."""
@@ -316,7 +322,7 @@ class Agent:
 
     def pause_queue(self) -> None:
         """Start no queued prompt until the user sends it."""
-        self._queue.pause(self._queue.list_due_ids())
+        self._queue.pause_all()
 
     def interrupt(self, queue: QueuePolicy = "pause") -> bool:
         """Stop the running or starting turn; False if there is none. `queue`: what happens to queued prompts."""

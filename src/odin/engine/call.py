@@ -277,7 +277,7 @@ class CallDeps(Struct, frozen=True):
     steps: CallSteps = CallSteps()
     take_seen_files: Callable[[], Iterable[CachedFile]] = tuple
     save: Callable[[str], str] | None = None
-    set_permission_mode: Callable[[str], str] | None = None
+    set_permission_mode: Callable[[str], Awaitable[str]] | None = None
 
     def clean(self, text: str) -> str:
         """Return the text without secrets, and as valid Unicode."""

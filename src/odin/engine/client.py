@@ -312,6 +312,7 @@ class OpenSession:
         async with self._start.lock:  # let a running op finish
             pass
         deps = self._deps
+        deps.team.is_closing = True
         deps.background.stop_accepting()
         await deps.interactions.close()
         await self._agent.stop()
@@ -422,7 +423,7 @@ class LocalClient:
         return await self._deps.memory.read()
 
     async def list_processes(self) -> tuple[ProcessRecord, ...]:
-        self._deps.background.look_for_ports()
+        await self._deps.background.look_for_ports()
         return tuple(
             ProcessRecord(
                 id=item.id,
@@ -444,9 +445,6 @@ class LocalClient:
         spawned = self._deps.background.find(id)
         text, end = spawned.log.read_recent(after, whole_lines=spawned.status == "running")
         return ProcessOutput(to_valid_unicode(self._deps.redact(text).text), end)
-
-    async def is_working(self) -> bool:
-        return self._deps.team.is_busy
 
     async def get_loop_status(self, agent: str = "") -> LoopStatus:
         return self.session.get_loop_status(agent)

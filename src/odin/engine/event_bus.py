@@ -48,6 +48,7 @@ from odin.core.event import (
     PromptChanged,
     PromptDropped,
     PromptInjected,
+    PromptPaused,
     PromptQueued,
     Redone,
     Rewound,
@@ -64,6 +65,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
     Warned,
+    WorkEnded,
 )
 from odin.core.live_events import LiveEvents
 from odin.core.op import (
@@ -268,7 +270,7 @@ def list_sources(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
 
 
 Topic = Literal["all", "agent", "tool"]
-_NEVER_DROPPED = (TurnEnded, *get_args(AskEvent), ReplyRolledBack)
+_NEVER_DROPPED = (TurnEnded, WorkEnded, PromptPaused, *get_args(AskEvent), ReplyRolledBack)
 
 
 class Subscription:

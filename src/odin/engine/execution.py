@@ -153,7 +153,12 @@ class CallExecutor:
         return replace(call, request=replace(call.request, name=name, args=args)), self._deps.registry.get(name)
 
     async def _resolve_and_evaluate(self, call: Call, tool: Tool[Any]) -> Call:
-        """Evaluate a call. A tool that must look up what the call acts on does so first."""
+        """Evaluate a call. A tool that must look up what the call acts on does so first.
+
+        What the sandbox can do, which decides about commands, is found out before.
+        """
+        if tool.kind == "execute":
+            await self._deps.policy().examine()
         if tool.resolves and not self._explain_unavailable(tool):
             with suppress(Exception):  # evaluating refuses what was not prepared
                 await tool.resolve(tool.parse(call.request.args), self._make_context(call, resolved_paths=()))
@@ -321,11 +326,13 @@ class CallExecutor:
 
     # --- what speculation and the order of calls depend on ---
 
-    def evaluate_without_asking(self, request: ToolCall) -> Call | None:
+    async def evaluate_without_asking(self, request: ToolCall) -> Call | None:
         """Return the evaluated call if it may run without approval, otherwise None."""
         call, tool = self._find_tool(Call(request))
         if tool is None:
             return None
+        if tool.kind == "execute":
+            await self._deps.policy().examine()
         call = self._evaluate(call, tool)
         return call if not call.is_refused and call.decision.action == "allow" else None
 

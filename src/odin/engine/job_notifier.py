@@ -49,6 +49,7 @@ class JobNotifier:
         self._on_end = on_end
         self._agents: dict[str, Agent] = {}
         self._settling: dict[asyncio.Task[None], asyncio.Future[Settle]] = {}
+        self._withdrawn: set[str] = set()
 
     def register(self, agent: Agent) -> None:
         self._agents[agent.name] = agent
@@ -146,6 +147,8 @@ class JobNotifier:
                 command = self._redact(spawned.request.command).text
                 self._recorder.emit(ContextAdded(told, command=command), spawned.request.agent)
         self._on_end()
+        if spawned.id in self._withdrawn:
+            return
         if spawned.settler is None or is_late:
             self._report_end(spawned, output)
         else:
@@ -167,12 +170,19 @@ class JobNotifier:
             self._report_end(spawned, output, self._redact(text).text)
 
     async def withdraw(self, spawned: BackgroundProcess) -> bool:
-        """Decide and report nothing more about what an ended command wrote. False if that is done already."""
-        task = next((task for task, settler in self._settling.items() if settler is spawned.settler), None)
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-        return task is not None
+        """Decide and report nothing about what a command wrote in its view, whether it has ended or still runs.
+
+        Return False if that is decided already, or if it has no view.
+        """
+        if spawned.id not in self._withdrawn:
+            task = next((task for task, settler in self._settling.items() if settler is spawned.settler), None)
+            if task is None and (spawned.settler is None or spawned.status != "running"):
+                return False
+            self._withdrawn.add(spawned.id)
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        return True
 
     async def close(self) -> None:
         """Wait until what ended commands wrote is decided."""

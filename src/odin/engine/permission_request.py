@@ -111,7 +111,7 @@ class PermissionRequest:
             try:
                 if switch is None or answer.permission_mode not in self._list_offered_modes():
                     raise UsageError(f"the permission mode {answer.permission_mode!r} was not offered.")
-                mode = switch(answer.permission_mode)
+                mode = await switch(answer.permission_mode)
             except OdinError as error:
                 self._warn(f"The answer applies once and the permission mode stays as it was: {error.describe()}")
             else:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from odin.core.call_events import FileCached, SkillUsed
 from odin.core.client import CustomCommand, QueuedPrompt
 from odin.core.errors import OdinError, QueueFull, UsageError
-from odin.core.event import AnyEvent, PromptDropped, PromptInjected, Warned
+from odin.core.event import AnyEvent, PromptDropped, PromptInjected, PromptPaused, Warned
 from odin.core.event_values import CachedFile, Delivery, ExitReason, Mode
 from odin.core.message import Image
 from odin.core.op import ChangePrompt, Prompt, QueuePolicy
@@ -224,12 +224,14 @@ class PromptQueue:
     """The queued prompts of one agent, first in, first out, each with a delivery.
 
     A paused prompt does not start by itself: an earlier run of the session or an interrupt left it. Changing its
-    delivery resumes it.
+    delivery resumes it. `emit` is called when a prompt is paused or resumed.
     """
 
-    def __init__(self, left: Iterable[QueuedPrompt] = ()) -> None:
+    def __init__(self, left: Iterable[QueuedPrompt], emit: Callable[[PromptPaused], object]) -> None:
         self._waiting = {item.id: copy_prompt(Prompt, item) for item in left}
-        self._paused_ids = set(self._waiting)
+        self._paused_ids = set[str]()
+        self._emit = emit
+        self.pause_all()
 
     @property
     def has_due(self) -> bool:
@@ -251,8 +253,9 @@ class PromptQueue:
         if prompt.delivery != "steer":
             self._check_room(op.delivery)
         changed = self._waiting[op.id] = change_prompt(prompt, op)
-        if op.delivery is not None:
+        if op.delivery is not None and op.id in self._paused_ids:
             self._paused_ids.discard(op.id)
+            self._emit(PromptPaused(op.id, paused=False))
         return changed
 
     def drop(self, prompt_id: str) -> bool:
@@ -284,11 +287,14 @@ class PromptQueue:
         return frozenset(prompt.id for prompt in self._list_due())
 
     def pause_all(self) -> None:
-        self._paused_ids = set(self._waiting)
+        self.pause(self._waiting)
 
     def pause(self, ids: Collection[str]) -> None:
         """Pause those of these prompts that are still queued."""
-        self._paused_ids |= self._waiting.keys() & set(ids)
+        for prompt in self._list_due():
+            if prompt.id in ids:
+                self._paused_ids.add(prompt.id)
+                self._emit(PromptPaused(prompt.id))
 
     def take_due(self, ids: Collection[str]) -> list[Prompt]:
         """Take those of these prompts that are not paused, in order."""

@@ -1,7 +1,7 @@
 """The parts of a session that carry out its ops, and the start of a run."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -47,7 +47,7 @@ class SessionDeps(Struct, frozen=True):
     rules: RuleChanges
     hooks: TurnHooks
     add_hook: Callable[[CallbackHook], None]
-    set_permission_mode: Callable[[str], str]
+    set_permission_mode: Callable[[str], Awaitable[str]]
     redact: SessionRedactor
     budget: CostBudget
     compaction: "ManualCompaction"

@@ -24,6 +24,7 @@ from odin.core.event import (
 from odin.core.event_values import DEFAULT_ROLE
 from odin.core.message import ReplyMessage, Text
 from odin.core.op import (
+    PREVIOUS_PERMISSION_MODE,
     AddMessage,
     AddRoot,
     AddRule,
@@ -57,6 +58,7 @@ from odin.core.timeline import PROCESS_END_SUFFIX
 from odin.engine.command_effects import drop_layer
 from odin.engine.job_notifier import PROCESS_LINES
 from odin.engine.session_deps import SessionDeps, SessionStart
+from odin.sandbox.background import BackgroundProcess
 
 if TYPE_CHECKING:
     from odin.engine.loop_mode import LoopMode
@@ -167,18 +169,21 @@ class SessionOps:
         main.stop_loop("You took its prompt back.")
         live = {agent.name for agent in self._team.list_agents()}
         agents = [task.agent for task in tasks.values() if task.agent in live]
+        others = {task.agent for task in self._recorder.state.board.tasks.values() if task.id not in tasks}
+
+        def list_started() -> list[BackgroundProcess]:
+            found = (item for item in background.list_all() if item.request.call_id and item.started >= since)
+            return [item for item in found if item.request.agent not in others]
+
+        for item in list_started():  # before it ends: the user is not asked about what is undone
+            await self._deps.job_notifier.withdraw(item)
         for task in tasks:
             if not (current := self._recorder.state.board.tasks[task]).is_ended:
                 await self._team.cancel_task(current, "You took its prompt back.")
-        others = {task.agent for task in self._recorder.state.board.tasks.values() if task.id not in tasks}
-        started = {
-            item.id: item
-            for item in background.list_all()
-            if item.request.call_id and item.started >= since and item.request.agent not in others
-        }
+        started = {item.id: item for item in list_started()}
+        undecided = [item for item in started.values() if await self._deps.job_notifier.withdraw(item)]
         running = [item for item in started.values() if item.is_left]
         await asyncio.gather(*map(background.stop, running))
-        undecided = [item for item in started.values() if await self._deps.job_notifier.withdraw(item)]
         for item in undecided:
             if item.running.view is not None:
                 drop_layer(item.running.view)
@@ -219,7 +224,7 @@ class SessionOps:
             if is_left:
                 await self._deps.background.stop(spawned, by_user=True)
             return is_left
-        self._deps.background.look_for_ports()
+        await self._deps.background.look_for_ports()
         if not spawned.urls or (op.port and op.port not in spawned.urls):
             ports = ", ".join(map(str, spawned.urls))
             hint = f"It listens on {ports}." if ports else "Start it first, or wait until it listens."
@@ -260,7 +265,14 @@ class SessionOps:
         return self._record(ToolsChanged(self._deps.agents.set_tools(op.tools, op.agent)), op.agent)
 
     async def _set_permission_mode(self, op: SetPermissionMode) -> bool:
-        return self._record(PermissionModeChanged(self._deps.set_permission_mode(op.mode)))
+        mode = op.mode
+        if mode == PREVIOUS_PERMISSION_MODE:
+            self._start.open()  # with it, the session knows its mode
+            permissions = self._recorder.state.permissions
+            if permissions.mode == permissions.previous_mode:
+                return False
+            mode = permissions.previous_mode
+        return self._record(PermissionModeChanged(await self._deps.set_permission_mode(mode)))
 
     async def _add_root(self, op: AddRoot) -> bool:
         self._start.open()

@@ -133,7 +133,7 @@ class Speculator:
                     self._call_completed.clear()
                     await self._call_completed.wait()
                 request = self._complete_calls[self._order[number]]
-                call = self._evaluate_eligible(request, executor) if request is not None else None
+                call = await self._evaluate_eligible(request, executor) if request is not None else None
                 if call is None:
                     return
                 if call.tool.kind == "edit" and not await self._did_succeed():
@@ -150,9 +150,9 @@ class Speculator:
                 if not executor.is_read_only(call):
                     return
 
-    def _evaluate_eligible(self, request: ToolCall, executor: CallExecutor) -> Call | None:
+    async def _evaluate_eligible(self, request: ToolCall, executor: CallExecutor) -> Call | None:
         """Return the checked call if it may start speculatively, otherwise None."""
-        call = executor.evaluate_without_asking(request)
+        call = await executor.evaluate_without_asking(request)
         if call is None or not call.tool.can_speculate(call.args):
             return None
         if call.tool.exclusive and call.tool.kind != "edit":

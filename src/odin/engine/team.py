@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from odin.core.errors import AgentShutdown, OdinError, UsageError
-from odin.core.event import AgentEnded, AgentStarted, PromptDropped, TurnEnded, Warned
+from odin.core.event import AgentEnded, AgentStarted, PromptDropped, TurnEnded, Warned, WorkEnded
 from odin.core.event_values import ExitReason
 from odin.core.format import pluralize
 from odin.core.op import CancelTask, Prompt
@@ -62,11 +62,6 @@ class _Member:
         self.said_in = ""
         self.reminders = 0
         self.timer: asyncio.TimerHandle | None = None
-
-    def stop_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
 
 class AgentFactory(Protocol):
@@ -127,7 +122,11 @@ class Team:
         self._members: dict[str, _Member] = {}
         self._last_number = 0
         self._starting = 0
+        self._stopping = 0
         self._ending: set[asyncio.Task[None]] = set()
+        self._end_check: asyncio.Handle | None = None
+        self.is_closing = False
+        """While True, that nothing works is no news: prompts stay in the queue for the next run."""
         self.continuing = asyncio.Lock()
         """Held while a task gets a new agent, so that it gets only one."""
 
@@ -135,6 +134,7 @@ class Team:
 
     def set_main(self, agent: Agent) -> None:
         self._main = agent
+        agent.on_stopped = self._check_end
         self._notifier.register(agent)
 
     @property
@@ -188,7 +188,23 @@ class Team:
         """True while delegated work goes on, or while its results wait for the main agent."""
         working = any(member.agent.is_active or member.timer is not None for member in self._members.values())
         has_messages_to_read = self.main.is_active and self.router.should_wake("")
-        return working or has_messages_to_read or self.router.is_waking or bool(self._ending)
+        return working or has_messages_to_read or self.router.is_waking or bool(self._stopping or self._ending)
+
+    def _check_end(self) -> None:
+        """Tell all clients if nothing works any more. Called when anything has ended that `is_working` knows."""
+        if self._end_check is None:  # what follows the end begins in the same step
+            self._end_check = asyncio.get_running_loop().call_soon(self._tell_end)
+
+    def _tell_end(self) -> None:
+        self._end_check = None
+        if not self.is_closing and not self.main.is_active and not self.is_working:
+            self._recorder.emit(WorkEnded())
+
+    def _stop_timer(self, member: _Member) -> None:
+        if member.timer is not None:
+            member.timer.cancel()
+            member.timer = None
+            self._check_end()
 
     def pause(self, undone: Container[str]) -> list[str]:
         """Send no reminders to idle agents any more; their tasks stay idle. If agents have a turn, return them instead.
@@ -200,7 +216,7 @@ class Team:
         busy = [""] if self.main.is_busy else names
         if not busy:
             for member in others:
-                member.stop_timer()
+                self._stop_timer(member)
         return busy
 
     async def settle(self) -> None:
@@ -220,7 +236,7 @@ class Team:
         member = self._members.get(name)
         if member is None:
             return
-        member.stop_timer()
+        self._stop_timer(member)
         member.reminders = 0
         self._set_running(member)
 
@@ -233,6 +249,7 @@ class Team:
         agent = self._main if not name else (self._members[name].agent if name in self._members else None)
         if agent is not None:
             agent.wake()
+        self._check_end()
 
     # --- starting and ending sub-agents ---
 
@@ -285,6 +302,7 @@ class Team:
         except BaseException:
             await self.maker.release(spec.name)
             raise
+        agent.on_stopped = self._check_end
         member = self._members[spec.name] = _Member(spec, agent, done)
         self._recorder.emit(
             AgentStarted(
@@ -309,7 +327,7 @@ class Team:
         name = member.spec.name
         if self._members.pop(name, None) is None:
             return
-        member.stop_timer()
+        self._stop_timer(member)
         # Report prompts that the ended agent did not answer.
         for item in [item for item in self._recorder.state.queue if item.agent == name]:
             self._recorder.emit(PromptDropped(item.id), name)
@@ -388,6 +406,7 @@ class Team:
 
     def _send_reminder(self, member: _Member) -> None:
         member.timer = None
+        self._check_end()
         if member.agent.is_busy or member.spec.name not in self._members:
             return
         member.reminders += 1
@@ -488,6 +507,7 @@ class Team:
 
     def _forget_ending(self, task: asyncio.Task[None]) -> None:
         self._ending.discard(task)
+        self._check_end()
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, AgentShutdown):
             self._recorder.emit(Warned(f"Cannot clean up after a sub-agent: {error}"))
@@ -579,9 +599,14 @@ class Team:
         mail = self.router.write(task.agent, owner, "blocked", said, task_id=task.id) if said else None
         self._recorder.emit(TaskChanged(task.id, state, reason=reason, mail=mail), task.agent)
         if member is not None:
-            member.stop_timer()
-            await member.agent.stop(reason)
-            self._remove(member, "interrupted", reason)
+            self._stop_timer(member)
+            self._stopping += 1
+            try:
+                await member.agent.stop(reason)
+                self._remove(member, "interrupted", reason)
+            finally:
+                self._stopping -= 1
+                self._check_end()
         if mail is not None:
             self.router.announce(mail)
 
@@ -589,7 +614,7 @@ class Team:
         """Cancel every task that a live agent works on. Idle ones stay, without a reminder. False if there is none."""
         tasks: list[TaskRecord] = []
         for member in tuple(self._members.values()):
-            member.stop_timer()
+            self._stop_timer(member)
             task = self.find_task(member.spec.name)
             if task is not None and not task.is_ended and task.state != "idle":
                 tasks.append(task)
@@ -603,7 +628,7 @@ class Team:
         """Stop all sub-agents because the session is closed. Their tasks can be continued in the next run."""
         self.router.close()
         for member in tuple(self._members.values()):
-            member.stop_timer()
+            self._stop_timer(member)
             if member.done is None:
                 await member.agent.stop()
                 try:

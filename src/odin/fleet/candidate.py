@@ -103,4 +103,4 @@ class Candidate:
             return await find_failed_check(checks, environment.cwd, runner, self.variables)
         finally:
             await runner.close()
-            sandbox.close()
+            await sandbox.close()

@@ -17,6 +17,7 @@ from odin.core.format import format_usd, pluralize
 from odin.core.message import Usage
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.core.profile import PROJECT
+from odin.core.prompt_follower import PromptFollower
 from odin.core.text import to_valid_unicode
 from odin.core.tool import get_display_name
 from odin.fleet.engine import Outcome, Progress, TaskResult
@@ -91,7 +92,10 @@ class SessionRun:
             is_held = isinstance(error, SessionLocked)  # somebody looks at it who will leave
             return self.make_result("not_run", "session", error.describe(), is_transient=is_held)
         try:
-            return await self._follow(client)
+            return await self.unless_stopped(self._follow(client))
+        except RunStopped:
+            await client.submit(Interrupt())
+            return self.describe_stop("failed")
         except OdinError as error:
             return self.make_result("failed", type(error).__name__, error.describe())
         finally:
@@ -115,52 +119,42 @@ class SessionRun:
         past_end = shot.seq
         events = client.stream_events(after=-1)
         turns = 0
+        follower = PromptFollower()
+        follower.is_working = shot.is_working
         submitted = shot.seq < 0
         if submitted:
-            await self._submit(client, (), 0)
-        stopping = asyncio.create_task(self.stop.wait())
-        reading = asyncio.ensure_future(anext(events, None))
-        try:
-            while True:
-                if (
-                    submitted
-                    and self.ended is not None
-                    and not await client.is_working()
-                    and reading not in (await asyncio.wait({reading}, timeout=0.2))[0]
-                ):
+            await self._submit(client, follower, (), 0)
+        async for envelope in events:
+            self._note(envelope)
+            event = envelope.event
+            if submitted:
+                follower.apply(envelope)
+            if not envelope.agent and isinstance(event, TurnStarted):
+                self.ended, turns = None, turns + 1
+            elif not envelope.agent and isinstance(event, TurnEnded):
+                self.ended = event
+            if not submitted and envelope.seq >= past_end:
+                submitted = True
+                if self.ended is None or self.ended.reason in _UNFINISHED or _is_transient(self.ended):
+                    self.ended = None
+                    await self._submit(client, follower, shot.queue, turns)
+            if submitted and not follower.is_working and not follower.is_waiting:
+                if self.ended is not None:
                     return self._judge(self.ended)
-                done, _ = await asyncio.wait({reading, stopping}, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
-                if stopping in done:
-                    await client.submit(Interrupt())
-                    await client.close(_CLOSE_S)
-                    return self.describe_stop("failed")
-                if reading not in done:
-                    continue
-                envelope = reading.result()
-                if envelope is None:
-                    return self.make_result("failed", "closed", "The session was closed.")
-                self._note(envelope)
-                event = envelope.event
-                if not envelope.agent and isinstance(event, TurnStarted):
-                    self.ended, turns = None, turns + 1
-                elif not envelope.agent and isinstance(event, TurnEnded):
-                    self.ended = event
-                if not submitted and envelope.seq >= past_end:
-                    submitted = True
-                    if self.ended is None or self.ended.reason in _UNFINISHED or _is_transient(self.ended):
-                        self.ended = None
-                        await self._submit(client, shot.queue, turns)
-                reading = asyncio.ensure_future(anext(events, None))
-        finally:
-            stopping.cancel()
-            reading.cancel()
+                return self.make_result("failed", "no_answer", *(one.loss for one in follower.prompts.values()))
+        return self.make_result("failed", "closed", "The session was closed.")
 
-    async def _submit(self, client: Client, queue: Sequence[QueuedPrompt], turns: int) -> None:
+    async def _submit(
+        self, client: Client, follower: PromptFollower, queue: Sequence[QueuedPrompt], turns: int
+    ) -> None:
         """Submit the prompt, or have the session go on where an earlier attempt left it after so many turns."""
         if queue:
+            follower.follow(queue[0].id)
             await client.submit(ChangePrompt(queue[0].id, delivery="queue"))
             return
-        await client.submit(Prompt(f"task.{turns}", _RESUMED if turns else self._prompt, self._mode))
+        prompt = Prompt(f"task.{turns}", _RESUMED if turns else self._prompt, self._mode)
+        follower.follow(prompt.id)
+        await client.submit(prompt)
 
     def _note(self, envelope: Envelope) -> None:
         event, now = envelope.event, self.progress

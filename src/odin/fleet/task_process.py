@@ -159,7 +159,7 @@ class TaskRun:
             environment = make_environment(order.env, str(checkout.path), order.state_dir)
             options = self._make_options(checkout, config.sandbox.backend)
             sandbox = LazySandbox(load(options.cwd, base.variables, options.to_flags(), trust=task.trust), environment)
-            if not order.run.unsandboxed and not sandbox.is_confining():
+            if not order.run.unsandboxed and not await sandbox.can_confine():
                 why = sandbox.explain_level() or "No sandbox works here."
                 return self._session.make_result("not_run", "sandbox", f"{why} --unsandboxed runs tasks without one.")
             result = await self._run_session(options)
@@ -175,7 +175,7 @@ class TaskRun:
                     return result
             finally:
                 await checks.close()
-                sandbox.close()
+                await sandbox.close()
             result = await self._store(result, checkout, environment)
         except RunStopped:
             return self._session.describe_stop("failed" if self._session.progress.requests else "not_run")

@@ -63,8 +63,8 @@ class Scheduler:
                 try:
                     now = self._clock()
                     if now < before - JUMP_S:
-                        self._services.log.write("clock", "gateway", note=f"set back by {before - now:.0f} s")
                         await self._db.run(recompute, now)
+                        self._services.log.write("clock", "gateway", note=f"set back by {before - now:.0f} s")
                         self._services.outbox.wake()
                     before = now
                     if (seen := await self._db.run(GatewayStore.count_changes)) != changes:

@@ -30,6 +30,7 @@ from odin.core.event import Envelope, PromptInjected, TurnEnded, TurnStarted
 from odin.core.format import format_seconds
 from odin.core.interaction import make_interaction
 from odin.core.op import Answer, ChangePrompt, Prompt, SetBudget
+from odin.core.prompt_follower import PromptFollower
 from odin.core.provider import NoCompactor
 from odin.core.timeline import get_source
 from odin.engine.client import LocalClient
@@ -119,6 +120,7 @@ class ChatSession:
         self._has_sent = False
         self._progress: ProgressMessage | None = None
         self._waiting: dict[str, asyncio.Event] = {}
+        self._prompts = PromptFollower()
         self._requests: dict[str, ChatRequest] = {}
         self._shown_key = ""
         self._answered_here = set[str]()
@@ -191,11 +193,13 @@ class ChatSession:
         return self._reader.done()
 
     async def answer(self, prompt: Prompt) -> None:
-        """Give the session a prompt, unless its log has it, and return when the answer is stored."""
+        """Give the session a prompt, unless its log has it, and return when the answer is stored.
+
+        Raise OdinError if there is none, because of what another client does with the prompt.
+        """
         await self._wait_for(self._caught_up)
         if (steering := self._waiting.get(prompt.id)) is not None:
             await self._wait_for(steering)
-            return
         if not await self._services.db.run(GatewayStore.is_open, prompt.id):
             return
         shot = await self.client.snapshot()
@@ -207,27 +211,30 @@ class ChatSession:
                 self._budget = budget
                 await self.client.submit(SetBudget(budget))
         tried = sum(_get_key(turn.id) == prompt.id for turn in shot.messages)
-        done = self._waiting[prompt.id] = asyncio.Event()
-        try:
-            if any(item.id == prompt.id for item in shot.queue):
-                await self.client.submit(ChangePrompt(prompt.id, delivery="queue"))
-            elif tried:
-                again = replace(prompt, id=f"{prompt.id}.{tried}", text=RESUMED, display_text="", attachments=())
-                await self.client.submit(again)
-            else:
-                await self.client.submit(prompt)
-            await self._wait_for(done)
-        finally:
-            self._waiting.pop(prompt.id, None)
+        if any(item.id == prompt.id for item in shot.queue):
+            op = ChangePrompt(prompt.id, delivery="queue")
+        elif tried:
+            op = replace(prompt, id=f"{prompt.id}.{tried}", text=RESUMED, display_text="", attachments=())
+        else:
+            op = prompt
+        if loss := await self._submit(prompt.id, op):
+            raise OdinError(loss)
 
     async def steer(self, prompt: Prompt) -> None:
-        """Send a prompt into the running turn, and return when its answer is stored."""
-        done = self._waiting[prompt.id] = asyncio.Event()
+        """Send a prompt into the running turn, and return when its answer is stored, or there is none."""
+        await self._submit(prompt.id, replace(prompt, delivery="steer"))
+
+    async def _submit(self, key: str, op: Prompt | ChangePrompt) -> str:
+        """Submit the prompt for a message. Return when its answer is stored, or why there is none."""
+        done, followed = asyncio.Event(), self._prompts.follow(op.id)
+        self._waiting[key] = done
         try:
-            await self.client.submit(replace(prompt, delivery="steer"))
+            await self.client.submit(op)
             await self._wait_for(done)
         finally:
-            self._waiting.pop(prompt.id, None)
+            self._waiting.pop(key, None)
+            self._prompts.forget(op.id)
+        return followed.loss
 
     async def _wait_for(self, event: asyncio.Event) -> None:
         waiting = asyncio.create_task(event.wait())
@@ -255,6 +262,9 @@ class ChatSession:
         event, is_live = envelope.event, self._caught_up.is_set()
         if self._progress is not None:
             self._progress.handle_event(event)
+        for prompt in self._prompts.apply(envelope) if is_live else ():
+            if prompt.loss:
+                self._waiting[_get_key(prompt.id)].set()
         match event:
             case TurnStarted() if not envelope.agent:
                 self._turn, self._has_sent = event.id, False

@@ -10,7 +10,7 @@ in a folder of their own for each project: what it writes there is used by no ot
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -277,13 +277,13 @@ class ServerLaunch(Struct, frozen=True):
 
 
 def plan_launch(
-    spec: ServerSpec, root: str, env: Mapping[str, str], *, writable: WritableFolders, is_confined: Callable[[], bool]
+    spec: ServerSpec, root: str, env: Mapping[str, str], *, writable: WritableFolders, is_confined: bool
 ) -> ServerLaunch:
     """Return how the server is started in this folder. Raise ServerFault if it cannot be.
 
     Outside the sandbox, no program is started that lies in a `writable` folder: commands could have changed it.
     """
-    confined = (spec.sandboxed or spec.needs_sandbox) and is_confined()
+    confined = (spec.sandboxed or spec.needs_sandbox) and is_confined
     if spec.needs_sandbox and not confined:
         raise ServerFault("the project configures it, and there is no sandbox to run it in")
     program = next((path for path in spec.programs if confined or os.path.realpath(path) not in writable), "")

@@ -9,8 +9,8 @@ import asyncio
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -66,7 +66,7 @@ ProcessStatus = Literal["idle", "starting", "ready", "failed"]
 class LanguageServer:
     """A server, for all sessions of a workspace. `users` are called when its status or its counts change.
 
-    `is_confined` tells whether the sandbox works: without it, programs in `writable` folders are not started.
+    `can_confine` finds out whether the sandbox works: without it, programs in `writable` folders are not started.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LanguageServer:
         *,
         env: Mapping[str, str],
         writable: WritableFolders,
-        is_confined: Callable[[], bool],
+        can_confine: Callable[[], Awaitable[bool]],
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self.spec = spec
@@ -93,7 +93,7 @@ class LanguageServer:
         self._runner = runner
         self._env = env
         self._writable = writable
-        self._is_confined = is_confined
+        self._can_confine = can_confine
         self._starts = 0
         self._starting: asyncio.Task[None] | None = None
         self._running: RunningProcess | None = None
@@ -111,6 +111,7 @@ class LanguageServer:
         self._refresh_timer: asyncio.TimerHandle | None = None
         self._unused_timer: asyncio.TimerHandle | None = None
         self._used_at = 0.0
+        self._uses = 0
         self._documents: OrderedDict[str, OpenDocument] = OrderedDict()
 
     # --- the process ---
@@ -125,23 +126,33 @@ class LanguageServer:
 
     async def get_ready(self) -> None:
         """Start the server if it does not run. Raise ServerFault if it cannot be used."""
-        self._used_at = asyncio.get_running_loop().time()
-        if self.status == "ready":
-            return
-        if not self.can_start:
-            raise ServerFault(self.detail)
-        if self._starting is None or self._starting.done():
-            self._starting = asyncio.create_task(self._start())
-        await asyncio.wait([self._starting])
-        if self._connection is None:
-            raise ServerFault(self.detail or f"{self.spec.name} was stopped")
+        with self.keep():
+            if self.status == "ready":
+                return
+            if not self.can_start:
+                raise ServerFault(self.detail)
+            if self._starting is None or self._starting.done():
+                self._starting = asyncio.create_task(self._start())
+            await asyncio.wait([self._starting])
+            if self._connection is None:
+                raise ServerFault(self.detail or f"{self.spec.name} was stopped")
+
+    @contextmanager
+    def keep(self) -> Generator[None]:
+        """Do not take the server for unused while the body asks it something, however long the answer takes."""
+        self._uses += 1
+        try:
+            yield
+        finally:
+            self._uses -= 1
+            self._used_at = asyncio.get_running_loop().time()
 
     async def _start(self) -> None:
         self._starts += 1
         self._change_status("starting")
         began = time.monotonic()
         try:
-            self._open_process()
+            await self._open_process()
             assert self._connection is not None
             result = await self._connection.request("initialize", self._build_initialize(), START_TIMEOUT_S)
             found = cast("dict[str, Any]", result).get("capabilities") if isinstance(result, dict) else None
@@ -169,20 +180,21 @@ class LanguageServer:
 
     def _end_if_unused(self) -> None:
         loop, limit = asyncio.get_running_loop(), self.timing.lsp_unused_s
-        left = limit if self.is_loading else self._used_at + limit - loop.time()
+        left = limit if self.is_loading or self._uses else self._used_at + limit - loop.time()
         if left > 0:
             self._unused_timer = loop.call_later(left, self._end_if_unused)
         else:
             self.stop()
 
-    def _open_process(self) -> None:
-        launch = plan_launch(self.spec, self._root, self._env, writable=self._writable, is_confined=self._is_confined)
+    async def _open_process(self) -> None:
+        is_confined = await self._can_confine()
+        launch = plan_launch(self.spec, self._root, self._env, writable=self._writable, is_confined=is_confined)
         self._options = launch.options
         self._errors = HeadTailBuffer(_MAX_STDERR_CHARS)
         connection = self._connection = JsonRpcConnection(
             self._write, self._on_notification, self._answer, lambda reason: self._on_broken(connection, reason)
         )
-        running, self._pipe = self._runner.start_connected(
+        running, self._pipe = await self._runner.start_connected(
             launch.argv,
             cwd=self._root,
             env=launch.env,
@@ -469,7 +481,8 @@ class LanguageServer:
     async def _request(self, method: str, params: dict[str, Any], timeout: float) -> Any:
         if self._connection is None:
             raise ServerFault(self.detail or f"{self.spec.name} is not running")
-        return await self._connection.request(method, params, timeout)
+        with self.keep():
+            return await self._connection.request(method, params, timeout)
 
     def _on_notification(self, method: str, params: Any) -> None:
         fields = cast("dict[str, Any]", params) if isinstance(params, dict) else {}

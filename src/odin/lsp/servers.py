@@ -291,11 +291,12 @@ def _list_known(server: LanguageServer, path: str) -> tuple[Diagnostic, ...] | N
 async def _review_file(server: LanguageServer, path: str, *, is_changed: bool = False) -> FoundErrors:
     """Return the errors of a file; None if the server does not tell."""
     try:
-        await server.get_ready()
-        document = server.follow(path, is_changed=is_changed)
-        if document is None:
-            return None
-        await server.review(document)
+        with server.keep():
+            await server.get_ready()
+            document = server.follow(path, is_changed=is_changed)
+            if document is None:
+                return None
+            await server.review(document)
     except ServerFault:
         return None
     return _list_errors(document)

@@ -85,7 +85,7 @@ class StdioTransport:
         import anyio
 
         output = asyncio.StreamReader()
-        self._process, self._pipe = self._runner.start_connected(
+        self._process, self._pipe = await self._runner.start_connected(
             self._argv,
             cwd=self._start.cwd,
             env=self._start.env,

@@ -564,13 +564,16 @@ def _name_wrapped(part: ExtractedCommand) -> str:
 class Confinement(Protocol):
     """What is known about the sandbox of a session."""
 
+    async def examine(self) -> None:
+        """Find out what the sandbox can do. Before, the other methods may say less than it can."""
+        ...
+
     def is_confining(self, command: str = "") -> bool:
         """True if a command would run in a sandbox; without a command, if commands in general do."""
         ...
 
     def find_level(self, command: str = "") -> CommandLevel:
-        """Return how a command would be confined; without a command, how commands in general are. To find out, a view
-        of a new project is mounted."""
+        """Return how a command would be confined; without a command, how commands in general are."""
         ...
 
     def find_temporary_file(self, path: str) -> str:

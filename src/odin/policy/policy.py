@@ -225,6 +225,11 @@ class Policy:
             return True
         return self.evaluate("Read", "read", Target(paths=(path,)), "ask_mode").action == "allow"
 
+    async def examine(self) -> None:
+        """Find out how commands are confined, before calls are evaluated."""
+        if self._confinement is not None:
+            await self._confinement.examine()
+
     def find_level(self, command: str = "") -> CommandLevel:
         """Return how a command would be confined; without a command, how commands in general are."""
         return "none" if self._confinement is None else self._confinement.find_level(command)

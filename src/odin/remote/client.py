@@ -86,8 +86,7 @@ class RemoteClient:
         self._answers = {"snapshot": await self.snapshot(), "info": info}
 
     async def submit(self, op: Op) -> bool:
-        for stream in tuple(self._streams):  # what the op causes is in the streams that were asked for before
-            await stream.wait_until_open()
+        await self._wait_for_streams()  # what the op causes is in them
         run, request, is_sent = self.connection.run, OpRequest(os.urandom(8).hex(), op, self._turn), False
 
         async def send() -> Receipt:
@@ -108,6 +107,11 @@ class RemoteClient:
             return await send()
 
         return (await self._repeat(send)).done
+
+    async def _wait_for_streams(self) -> None:
+        """Return when the server has begun to collect events for the streams that were asked for before."""
+        for stream in tuple(self._streams):
+            await stream.wait_until_open()
 
     async def _repeat(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Return the result of a call; repeat it for a while if the connection breaks."""
@@ -170,6 +174,7 @@ class RemoteClient:
         return await (self._repeat(call) if self._streams else call())
 
     async def snapshot(self) -> Snapshot:
+        await self._wait_for_streams()  # what changes after it is in them
         return await self._ask("snapshot")
 
     async def get_info(self) -> SessionInfo:
@@ -201,9 +206,6 @@ class RemoteClient:
 
     async def read_process(self, id: str, after: int = 0) -> ProcessOutput:
         return await self._ask("process", query=ProcessNamed(id, after))
-
-    async def is_working(self) -> bool:
-        return await self._ask("working")
 
     async def get_loop_status(self, agent: str = "") -> LoopStatus:
         return await self._ask("loop", query=AgentNamed(agent))

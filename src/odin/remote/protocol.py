@@ -422,7 +422,6 @@ _LIST = (
     _ask("memory", "The memory of the user and of the project.", tuple[MemoryFile, ...]),
     _ask("processes", "The background processes.", tuple[ProcessRecord, ...]),
     _ask("process", "Recent output of a background process.", ProcessOutput, ProcessNamed),
-    _ask("working", "Whether any agent works.", bool),
     _ask("loop", "The state of loop mode.", LoopStatus, AgentNamed),
     _ask("files", "Paths of the project that match the letters.", tuple[str, ...], Words),
     _ask("blocks", "Earlier blocks of a transcript.", EarlierBlocks, BlocksAsked),

@@ -132,12 +132,15 @@ def _extract_facts(
 ) -> Iterator[ReplayFact]:
     """Yield the facts of one log.
 
-    Files of cancelled calls are ignored: how far such a call got is chance. So are those of commands beside which other
-    agents ran commands.
+    Files of cancelled calls are ignored, and what they printed if they had started: how far such a call got is chance.
+    So are the files of commands beside which other agents ran commands.
     """
     prompt, turn = 0, ""
     ignored = set(skipped)
+    started: set[str] = set()
     for event in (item.event for item in envelopes):
+        if isinstance(event, ToolStarted):
+            started.add(event.call_id)
         if (isinstance(event, ToolEnded) and event.status == "cancelled") or (
             isinstance(event, FilesChanged) and (event.more or event.shared_with)
         ):
@@ -148,6 +151,8 @@ def _extract_facts(
             prompt, turn = prompt + (get_source(event) != "mail"), event.id
         if isinstance(event, FilesChanged) and (event.concurrent or event.call_id in ignored):
             continue
+        if isinstance(event, ToolEnded) and event.status == "cancelled" and event.call_id in started:
+            event = msgspec.structs.replace(event, text="")
         for stream, what, value in _describe(event, item.agent):
             exact = isinstance(event, FilesChanged | Rewound | Redone)
             shown = move(value) if exact else normalize(move(value))

@@ -13,12 +13,10 @@ from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, SessionOpened, TurnEnded, TurnStarted
 from odin.core.op import RemoveRule
+from odin.core.timing import DEFAULT_TIMING
 from odin.providers.playback import PlaybackHooks, RecordedProvider
 from odin.replay.recording import Recording
 from odin.replay.script import EventKey, ReplayScript, UserAction, make_event_key
-
-STALL_TIMEOUT_S = 20.0
-"""The replay is given up after this long without an event, in addition to the longest pause of the recording."""
 
 _LONGEST_PAUSE_S = 600.0
 
@@ -53,7 +51,7 @@ class Player:
             for before, then in pairwise(recording.envelopes)
             if not isinstance(then.event, TurnStarted | SessionOpened)
         )
-        self._stall_timeout_s = STALL_TIMEOUT_S + min(max(pauses, default=0.0), _LONGEST_PAUSE_S)
+        self._stall_timeout_s = DEFAULT_TIMING.replay_stall_s + min(max(pauses, default=0.0), _LONGEST_PAUSE_S)
         self._client: Client | None = None
         self._follow_task: asyncio.Task[None] | None = None
         self._happened: set[EventKey] = set()

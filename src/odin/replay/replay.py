@@ -219,7 +219,7 @@ async def _replay_in_copy(
     env = _write_config(played, private)
     if not Path(os.path.realpath(find_project_root(played.cwd, env))).is_relative_to(project):
         raise LogDamaged("The recording points outside its scratch copy, so it is not replayed.")
-    commands = options.yes or _can_sandbox(played.cwd, env)
+    commands = options.yes or await _can_sandbox(played.cwd, env)
     skipped_calls = SkippedCalls(played.envelopes, (str(project), str(session), *copies.values()), commands=commands)
 
     async def open_client(model: RecordedProvider, resumed: str) -> Client:
@@ -268,13 +268,13 @@ def _write_config(recording: Recording, private: Path) -> dict[str, str]:
     return {**kept, "ODIN_CONFIG_DIR": str(folder), "ODIN_STATE_DIR": str(private / "state")}
 
 
-def _can_sandbox(cwd: str, env: dict[str, str]) -> bool:
+async def _can_sandbox(cwd: str, env: dict[str, str]) -> bool:
     """True if a sandbox is available to keep commands inside the copy."""
     try:
         sandbox = LazySandbox(load(cwd, env), make_environment(env, cwd)).get()
-        sandbox.probe()
+        await sandbox.probe()
         kind = sandbox.kind
-        sandbox.kill()
+        await sandbox.close()
     except (OdinError, OSError):
         return False
     return kind not in (None, "none")

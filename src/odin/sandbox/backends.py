@@ -16,9 +16,16 @@ from msgspec import Struct
 
 from odin.core.effects import ViewMode
 from odin.core.path_names import contains
+from odin.core.timing import DEFAULT_TIMING
 from odin.sandbox.layout import EMPTY_LAYOUT, SandboxLayout, has_reachable_socket, list_view_roots
 from odin.sandbox.probe import SandboxCandidate, find_program
-from odin.sandbox.supervisor import SandboxSetupError, SandboxSupervisor, build_init_argv, open_supervisor
+from odin.sandbox.supervisor import (
+    SandboxCommand,
+    SandboxSetupError,
+    SandboxSupervisor,
+    build_init_argv,
+    open_supervisor,
+)
 from odin.sandbox.views.setup import ViewSetup
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
@@ -97,6 +104,8 @@ def list_readable(hidden: Sequence[str]) -> list[str]:
             folder = folder.rpartition("/")[0]
     paths: list[str] = []
     for folder in sorted(above):
+        if any(contains(path, folder) for path in hidden):
+            continue
         inside = sorted(_list_real_entries(folder))[:_MAX_ENTRIES]
         paths.extend(path for path in inside if path not in above and path not in hidden)
     return paths
@@ -268,7 +277,7 @@ def list_candidates(backend: str) -> list[SandboxCandidate]:
     return by_backend.get(backend, [*variants, SandboxCandidate("landlock")])
 
 
-def open_sandbox(
+async def open_sandbox(
     candidate: SandboxCandidate,
     layout: SandboxLayout,
     *,
@@ -277,39 +286,34 @@ def open_sandbox(
     join_network: str = "",
     python: str = sys.executable,
     views: str = "",
+    answer_s: float = DEFAULT_TIMING.sandbox_answer_s,
 ) -> SandboxSupervisor:
     """Create a sandbox. `join_network` is a network namespace to enter. Raise SandboxSetupError.
 
     `views`: the folder for the layers of views, if commands can have them.
     """
-    if not sys.platform.startswith("linux"):
-        raise SandboxSetupError("Linux is required")
-    if not python:
-        raise SandboxSetupError("the path of the Python interpreter is unknown")
-    env = {"PATH": path}
-    if candidate.kind == "landlock":
-        if not find_landlock_abi():
-            raise SandboxSetupError("the kernel has no Landlock, or it is disabled")
-        return open_supervisor(
-            lambda fd: build_init_argv(python, fd, *build_landlock_args(layout, network=network)), env
+
+    def plan(fd: int) -> SandboxCommand:
+        if not sys.platform.startswith("linux"):
+            raise SandboxSetupError("Linux is required")
+        if not python:
+            raise SandboxSetupError("the path of the Python interpreter is unknown")
+        if candidate.kind == "landlock":
+            if not find_landlock_abi():
+                raise SandboxSetupError("the kernel has no Landlock, or it is disabled")
+            return SandboxCommand(build_init_argv(python, fd, *build_landlock_args(layout, network=network)))
+        bwrap = find_program("bwrap", path)
+        if not bwrap:
+            raise SandboxSetupError("bwrap is not installed")
+        before = [find_program("nsenter", path) or "nsenter", f"--net={join_network}", "--"] if join_network else []
+        variant = BUBBLEWRAP_VARIANTS[candidate.variant]
+        setup = _plan_views(views, variant, layout) if views else None
+        argv = build_bubblewrap_argv(
+            bwrap, variant, layout, python, fd, network=network, joins=bool(join_network), views=setup
         )
-    bwrap = find_program("bwrap", path)
-    if not bwrap:
-        raise SandboxSetupError("bwrap is not installed")
-    before = [find_program("nsenter", path) or "nsenter", f"--net={join_network}", "--"] if join_network else []
-    variant = BUBBLEWRAP_VARIANTS[candidate.variant]
-    setup = _plan_views(views, variant, layout) if views else None
-    return open_supervisor(
-        lambda fd: [
-            *before,
-            *build_bubblewrap_argv(
-                bwrap, variant, layout, python, fd, network=network, joins=bool(join_network), views=setup
-            ),
-        ],
-        env,
-        has_own_pids=variant.processes,
-        views=setup,
-    )
+        return SandboxCommand([*before, *argv], variant.processes, setup)
+
+    return await open_supervisor(plan, {"PATH": path}, answer_s=answer_s)
 
 
 def _plan_views(folder: str, variant: BubblewrapVariant, layout: SandboxLayout) -> ViewSetup:
@@ -348,10 +352,10 @@ def _find_foreign(folder: str) -> str:
     return ""
 
 
-def can_open(candidate: SandboxCandidate, *, network: bool, path: str) -> bool:
+async def can_open(candidate: SandboxCandidate, *, network: bool, path: str) -> bool:
     """Try to create a sandbox of this kind with an empty layout. A transient failure counts as success."""
     try:
-        open_sandbox(candidate, EMPTY_LAYOUT, network=network, path=path).kill()
+        (await open_sandbox(candidate, EMPTY_LAYOUT, network=network, path=path)).kill()
     except SandboxSetupError as error:
         return error.is_transient
     return True

@@ -5,7 +5,6 @@ says so.
 """
 
 import asyncio
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -90,6 +89,7 @@ class BackgroundProcess:
         self._addresses: dict[int, Address] = {}
         self._forwards: list[PortForward] = []
         self._seen: dict[str, Address] = {}
+        self._looking = asyncio.Lock()
         self.started = time.time()
         self._began = time.monotonic()
         self._ended = 0.0
@@ -113,23 +113,27 @@ class BackgroundProcess:
         """True if it has ended but a process it started still runs."""
         return self.status != "running" and (self.running.is_reading or self.running.has_survivors())
 
-    def find_new_ports(self) -> list[int]:
+    async def find_new_ports(self) -> list[int]:
         """Return the ports that it listens on since the last look."""
-        try:
-            is_apart = has_own_network(self.running.pid)
-        except OSError:  # it has ended, or this system has no /proc
+        async with self._looking:
+            try:
+                is_apart = has_own_network(self.running.pid)
+            except OSError:  # it has ended, or this system has no /proc
+                return []
+            listeners = list_listeners(self.running.pid)
+            new = listeners.keys() - self._seen.keys()
+            self._seen = listeners
+            own = await asyncio.to_thread(self._list_own_sockets) if new else set[str]()
+        if not new or self.status != "running":
             return []
-        listeners = list_listeners(self.running.pid)
-        new = listeners.keys() - self._seen.keys()
-        self._seen = listeners
-        if not new:
-            return []
-        own = list_sockets({*list_group_members(self.running.pid), *find_marked(self.running.mark)})
         found = {listeners[number][1]: listeners[number] for number in new & own}
         ports = [port for port in found if port not in self.urls]
         self._addresses |= found
         self.urls |= {port: "" if is_apart else f"http://127.0.0.1:{port}" for port in ports}
         return sorted(ports)
+
+    def _list_own_sockets(self) -> set[str]:
+        return list_sockets({*list_group_members(self.running.pid), *find_marked(self.running.mark)})
 
     async def open_port(self, port: int) -> str:
         """Forward a port of the host to one that it listens on. Return its URL, "" if it has ended. Raise OSError."""
@@ -181,6 +185,7 @@ class BackgroundProcesses:
         self._runners: dict[str, ProcessRunner] = {}
         self._folder = folder
         self._count = used_ids
+        self._starting = 0
         self._processes: dict[str, BackgroundProcess] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[asyncio.Future[None], str] = {}
@@ -190,22 +195,25 @@ class BackgroundProcesses:
         """Start the processes of this agent with its own runner."""
         self._runners[agent] = runner
 
-    def start(self, request: SpawnRequest) -> BackgroundProcess:
+    async def start(self, request: SpawnRequest) -> BackgroundProcess:
         """Start a process. Raise SpawnRefused if it is not allowed now, OSError if it cannot be started."""
         if self._closed:
             raise SpawnRefused("the session is closing.")
-        if len(self._tasks) >= MAX_AT_ONCE:
+        if len(self._tasks) + self._starting >= MAX_AT_ONCE:
             raise SpawnRefused(
                 f"{MAX_AT_ONCE} background processes are already running. Stop one with SpawnStop first."
             )
         name, log = self._create_log()
         runner = self._runners.get(request.agent, self._runner)
+        self._starting += 1
         try:
-            running = runner.start_detached(request.command, cwd=request.cwd, sink=log, profile=request.profile)
+            running = await runner.start_detached(request.command, cwd=request.cwd, sink=log, profile=request.profile)
         except BaseException:
             log.close()
             Path(log.path).unlink(missing_ok=True)
             raise
+        finally:
+            self._starting -= 1
         spawned = BackgroundProcess(name, request, log, running, runner)
         if request.notify:
             log.matcher = LineMatcher(request.notify, partial(self._report_lines, spawned))
@@ -226,7 +234,7 @@ class BackgroundProcesses:
                 self.listener.on_started(spawned)
         except BaseException:
             spawned.is_stop_requested = True
-            running.send_signal(signal.SIGKILL)
+            running.kill()
             raise
         return spawned
 
@@ -295,13 +303,13 @@ class BackgroundProcesses:
         left = (item for item in self.list_all() if item.settler is not None and not item.settler.done())
         return next((item for item in left if item.request.call_id == call_id), None)
 
-    def look_for_ports(self) -> None:
+    async def look_for_ports(self) -> None:
         """Look now for the ports of all running processes."""
         for spawned in self.list_all():
-            self._look_for_ports_of(spawned)
+            await self._look_for_ports_of(spawned)
 
-    def _look_for_ports_of(self, spawned: BackgroundProcess) -> None:
-        for port in spawned.find_new_ports() if spawned.status == "running" else ():
+    async def _look_for_ports_of(self, spawned: BackgroundProcess) -> None:
+        for port in await spawned.find_new_ports() if spawned.status == "running" else ():
             if self.listener is not None:
                 self.listener.on_listening(spawned, port)
 
@@ -310,7 +318,7 @@ class BackgroundProcesses:
         while True:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_LOOK_S)
-            self._look_for_ports_of(spawned)
+            await self._look_for_ports_of(spawned)
 
     async def stop(self, spawned: BackgroundProcess, *, by_user: bool = False) -> None:
         """Terminate a process (TERM, then KILL). The agent that started it is notified only if the user stops it."""

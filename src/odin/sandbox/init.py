@@ -20,10 +20,11 @@ import os
 import select
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # `typing` takes longer to import than the interpreter to start
 if TYPE_CHECKING:
     import signal as _signal
+    from typing import Any
 else:
     import _signal
 
@@ -49,7 +50,8 @@ _MAX_FDS = 8
 _DEFAULT_SIGNALS = (13, 25)
 """SIGPIPE and SIGXFSZ, which the interpreter ignores and commands must not ignore."""
 
-_RELAYED_SIGNALS = (2, 15)
+_RELAYED_SIGNALS = (2, 15, 18)
+"""SIGINT, SIGTERM and SIGCONT, which the first process of a view passes on to all others in it."""
 
 _KILLED = (-9).to_bytes(4, "big", signed=True)
 
@@ -60,7 +62,7 @@ _LOOK_S = 0.5
 class SandboxInit:
     """`mounter` mounts views, if commands can have them."""
 
-    def __init__(self, channel: Any, mounter: Any = None) -> None:
+    def __init__(self, channel: "Any", mounter: "Any" = None) -> None:
         self._channel = channel
         self._mounter = mounter
         self._devnull = os.open(os.devnull, os.O_RDWR)
@@ -82,8 +84,7 @@ class SandboxInit:
                 if any(fd == self._channel.fileno() for fd, _ in ready) and not self._answer():
                     return
         finally:
-            for pid in self._children:
-                _kill_group(pid)
+            _kill_descendants()
 
     def _answer(self) -> bool:
         """Serve one request. False if the socket is closed."""
@@ -122,6 +123,8 @@ class SandboxInit:
         view, limits, hidden, shown, *rest = words
         source, out, err, status, *more = fds
         pid, channel, error, step = 0, None, 0, STARTED
+        if _has_no_reader(status):  # Odin has given the command up
+            return self._reply(errno.ECANCELED, STARTED)
         try:
             if view:
                 if self._waiting[0] != os.fsdecode(view):
@@ -169,7 +172,7 @@ class SandboxInit:
         os.close(read_end)
         os.waitpid(helper, 0)
 
-    def _serve_view(self, view: str, channel: Any) -> None:
+    def _serve_view(self, view: str, channel: "Any") -> None:
         """Mount the view, run one command in it, and report how that has ended. Raise OSError if it cannot be mounted.
 
         When this process exits, the kernel kills all others in the view.
@@ -199,7 +202,7 @@ class SandboxInit:
         for fd in fds:
             os.close(fd)
         for number in _RELAYED_SIGNALS:
-            _signal.signal(number, lambda number, _: os.killpg(command, number))
+            _signal.signal(number, _relay_signal)
         channel.send(_pack(0, STARTED))
         poll = select.poll()
         for fd in (os.pidfd_open(command), channel.fileno()):
@@ -271,6 +274,20 @@ class SandboxInit:
             return False
 
 
+def _relay_signal(number: int, _: object) -> None:
+    """Send a signal to every other process of this pid namespace, once to each."""
+    try:
+        os.kill(-1, number)
+    except OSError:  # they have just ended
+        return
+
+
+def _has_no_reader(pipe: int) -> bool:
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return bool(poll.poll(0))
+
+
 def _spawn(words: list[bytes], fds: list[int]) -> int:
     """Start a command with these descriptors as 0, 1, 2 … Return its pid. Raise OSError."""
     cwd, count, *rest = words
@@ -286,7 +303,7 @@ def _spawn(words: list[bytes], fds: list[int]) -> int:
     )
 
 
-def _receive(channel: Any) -> tuple[bytes, list[int]]:
+def _receive(channel: "Any") -> tuple[bytes, list[int]]:
     """Return a message and its descriptors. The message is empty if the socket was closed."""
     head, ancillary, _, _ = channel.recvmsg(4, _socket.CMSG_SPACE(4 * _MAX_FDS), _socket.MSG_CMSG_CLOEXEC)
     fds = _extract_descriptors(ancillary)
@@ -300,13 +317,13 @@ def _receive(channel: Any) -> tuple[bytes, list[int]]:
     return bytes(body), fds
 
 
-def _send(channel: Any, body: bytes, *fds: int) -> None:
+def _send(channel: "Any", body: bytes, *fds: int) -> None:
     rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
     channel.sendmsg([len(body).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
     channel.sendall(body)
 
 
-def _receive_result(channel: Any) -> tuple[int, int]:
+def _receive_result(channel: "Any") -> tuple[int, int]:
     """Wait for the process in a view. Return its error, or 0, and what it is about: NO_VIEW or STARTED."""
     result = channel.recv(8) or _pack(errno.ESRCH, NO_VIEW)
     return int.from_bytes(result[:4], "big"), int.from_bytes(result[4:], "big")
@@ -331,10 +348,14 @@ def _is_group_alive(pid: int) -> bool:
     return True
 
 
-def _kill_group(pid: int) -> None:
+def _kill_descendants() -> None:
+    """Kill everything below this process, which becomes the parent of those whose own parent ends."""
     try:
-        os.killpg(pid, 9)
-    except OSError:
+        while children := _list_children():
+            for pid in children:
+                os.kill(pid, 9)
+            os.waitpid(-1, 0)
+    except OSError:  # they are unknown, or of another user
         return
 
 

@@ -289,7 +289,8 @@ class SandboxLayout(Struct, frozen=True):
     folders lies in `private`, in folders with their numbers. `persistent` lies inside temporary folders but is real and
     read-only (a home or a project in /tmp). `pinned` is writable but cannot be moved away; `protected` is read-only
     inside writable folders. `hidden` and `sockets` are invisible, except `visible`. `covered` are the device and inode
-    numbers of what is hidden or protected. `concealed` is the part of `hidden` that only some commands must not see.
+    numbers of what is hidden or protected; for git, of the sockets, too. `concealed` is the part of `hidden` that only
+    some commands must not see.
     """
 
     temporary: tuple[str, ...]
@@ -386,7 +387,8 @@ def plan_git_layout(
     writable = _list_unmoved(scope)
     shown = (*_resolve_existing(session.visible), *_list_unmoved(visible))
     inside = tuple(path for path in shown if _is_covered_by(path, hidden))
-    sockets = find_sockets(find_temp_folders(session.env), {} if remote else session.env)
+    found = find_sockets(find_temp_folders(session.env), {} if remote else session.env)
+    sockets = tuple(path for path in found if not _is_covered(path, [*hidden, *inside], session.folders))
     protected = tuple(path for folder in writable for path in list_git_paths(folder))
     return SandboxLayout(
         temporary=(),
@@ -396,9 +398,24 @@ def plan_git_layout(
         protected=protected,
         hidden=(*hidden, *find_kernel_mounts(writable)),
         visible=inside,
-        sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *inside], session.folders)),
-        covered=_identify_files([*hidden, *protected]),
+        sockets=sockets,
+        covered=(*_identify_files([*hidden, *protected]), *_identify_files(sockets, exact=True)),
     )
+
+
+def is_same_but_hidden(layout: SandboxLayout, other: SandboxLayout) -> bool:
+    """True if two layouts differ at most in what they hide."""
+    rest, other_rest = (msgspec.structs.replace(one, hidden=(), sockets=(), covered=()) for one in (layout, other))
+    return rest == other_rest
+
+
+def hides_all(layout: SandboxLayout, other: SandboxLayout) -> bool:
+    """True if a layout of git hides and protects what the other does. What has vanished since makes no difference.
+
+    A path that was replaced counts as new: the mount over it has ended with the old one.
+    """
+    hidden = {*layout.hidden, *layout.sockets}
+    return hidden.issuperset((*other.hidden, *other.sockets)) and {*layout.covered}.issuperset(other.covered)
 
 
 def add_grants(
@@ -474,7 +491,7 @@ def _identify_files(paths: Iterable[str], *, exact: bool = False) -> tuple[FileI
         with suppress(OSError):
             status = os.lstat(path)
             found.append((path, status.st_dev, status.st_ino))
-            if exact and stat.S_ISREG(status.st_mode):
+            if exact and (stat.S_ISREG(status.st_mode) or stat.S_ISSOCK(status.st_mode)):
                 found.append((path, 0, status.st_ctime_ns))
             if stat.S_ISLNK(status.st_mode):
                 status = os.stat(path)  # noqa: PTH116

@@ -204,6 +204,10 @@ def mount(source: "str | None", path: str, kind: "str | None", flags: int, optio
     _check_result(_LIBC.mount(*words, ctypes.c_ulong(flags), os.fsencode(options) or None), "mount")
 
 
+def unmount(path: str) -> None:
+    _check_result(_LIBC.umount2(os.fsencode(path), 0), "umount")
+
+
 def _find_mount(path: str) -> str:
     """Return the number of the uppermost mount at this path, or "" if the user cannot reach it."""
     try:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 MAX_CONNECTIONS = 100
@@ -62,7 +62,7 @@ def list_sockets(pids: Iterable[int]) -> set[str]:
 class PortForward:
     """Forwards connections to a port of the host to `address` in the network that `open_socket` makes sockets for."""
 
-    def __init__(self, address: Address, open_socket: Callable[[int], socket.socket]) -> None:
+    def __init__(self, address: Address, open_socket: Callable[[int], Awaitable[socket.socket]]) -> None:
         self.url = ""
         self._address = address
         self._open_socket = open_socket
@@ -101,7 +101,7 @@ class PortForward:
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        inner = self._open_socket(family)
+        inner = await self._open_socket(family)
         try:
             inner.setblocking(False)
             async with asyncio.timeout(_CONNECT_SECONDS):

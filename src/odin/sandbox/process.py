@@ -16,7 +16,8 @@ import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -127,24 +128,41 @@ def build_own_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {**{name: environ[name] for name in _OWN_VARIABLES if name in environ}, "PATH": SYSTEM_PATH}
 
 
+_EXIT_SECONDS = 5.0
+"""How long the watchdog may take to exit."""
+
 _HAS_PROC = Path("/proc/self/environ").exists()
+
+_MAX_YOUNGER = 16
+"""How many processes are looked at one by one, instead of in a thread that looks at all of the machine."""
+
+_YOUNG_S = 5.0
+"""How long a process is young. In this time no machine gives all its numbers to processes and begins again."""
 
 _WATCHDOG_SCRIPT = """
 trap '' HUP INT QUIT TERM TSTP PIPE
+drop() {
+    rest=
+    for one in $2; do [ "$one" = "$1" ] || rest="$rest $one"; done
+}
 left=
+sandboxes=
 while read -r sign group; do
     case $sign in
     +) left="$left $group" ;;
-    -) rest=
-       for one in $left; do [ "$one" = "$group" ] || rest="$rest $one"; done
-       left=$rest ;;
+    s) sandboxes="$sandboxes $group" ;;
+    -) drop "$group" "$left"
+       left=$rest
+       drop "$group" "$sandboxes"
+       sandboxes=$rest ;;
     q) exit 0 ;;
     esac
 done
+for group in $sandboxes; do kill -s CONT -- "-$group"; done
 for group in $left; do kill -s KILL -- "-$group"; done
 for round in 1 2 3; do
     found=$(grep -lsF "$1" /proc/[0-9]*/environ)
-    [ "$found" ] || exit 0
+    [ "$found" ] || break
     for file in $found; do
         pid=${file#/proc/}
         pid=${pid%/environ}
@@ -152,6 +170,13 @@ for round in 1 2 3; do
         kill -s KILL "$pid"
     done
 done
+for round in 1 2 3 4 5 6 7 8 9 10; do
+    ended=1
+    for group in $sandboxes; do ! kill -s 0 -- "-$group" || ended=; done
+    [ -z "$ended" ] || exit 0
+    sleep 1
+done
+for group in $sandboxes; do kill -s KILL -- "-$group"; done
 """
 
 
@@ -165,26 +190,48 @@ def is_group_alive(pgid: int) -> bool:
     return True
 
 
-def signal_group(pgid: int, number: int) -> None:
-    try:
-        os.killpg(pgid, number)
-    except (ProcessLookupError, PermissionError):
-        return
+def signal_group(pgid: int, *numbers: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        for number in numbers:
+            os.killpg(pgid, number)
 
 
-def find_marked(mark: str) -> list[int]:
-    """Return the processes whose environment contains the mark. Processes of other users cannot be read."""
+def find_marked(mark: str, pids: Iterable[int] | None = None) -> list[int]:
+    """Return the processes, of all or of these, whose environment contains the mark. Those of others are unreadable."""
     needle = mark.encode()
     own = os.getpid()
-    return [pid for pid in _list_pids() if pid != own and needle in _read_proc(pid, "environ")]
+    looked_at = _list_pids() if pids is None else pids
+    return [pid for pid in looked_at if pid != own and needle in _read_proc(pid, "environ")]
 
 
-def signal_marked(mark: str, number: int, signaled: int = 0) -> int:
-    """Signal all marked processes and return how many, except those of a process group that was signaled already.
+def has_marked_younger(mark: str, pid: int) -> bool | None:
+    """Return whether a process with the mark was started after this one, or None if too many were to look at them.
+
+    The kernel gives pids in ascending order until it begins again, so this one must be young. A process that was
+    started before another was looked at and found to be gone has a greater pid, and is looked at after it.
+    """
+    looked_at = pid
+    while (newest := _read_newest_pid()) != looked_at:
+        if not looked_at < newest <= pid + _MAX_YOUNGER:
+            return None
+        if find_marked(mark, range(looked_at + 1, newest + 1)):
+            return True
+        looked_at = newest
+    return False
+
+
+def _read_newest_pid() -> int:
+    """Return the last pid that was given to a process or thread, or 0 if that is unknown."""
+    words = _read_proc("loadavg").split()
+    return int(words[-1]) if words else 0
+
+
+def signal_marked(mark: str, *numbers: int, groups: Collection[int] = (), marks: Collection[str] = ()) -> int:
+    """Signal all marked processes and return how many, except those in these groups or with one of these marks too.
 
     A pidfd is opened before the mark is checked again, so a reused pid is never signaled.
     """
-    needle = mark.encode()
+    needle, others = mark.encode(), [other.encode() for other in marks]
     hit = 0
     for pid in find_marked(mark):
         try:
@@ -192,8 +239,10 @@ def signal_marked(mark: str, number: int, signaled: int = 0) -> int:
         except (AttributeError, OSError):
             continue
         try:
-            if needle in _read_proc(pid, "environ") and os.getpgid(pid) != signaled:
-                signal.pidfd_send_signal(fd, number)
+            environ = _read_proc(pid, "environ")
+            if needle in environ and os.getpgid(pid) not in groups and not any(other in environ for other in others):
+                for number in numbers:
+                    signal.pidfd_send_signal(fd, number)
                 hit += 1
         except OSError:
             continue
@@ -215,8 +264,13 @@ def list_group_members(pgid: int) -> dict[int, int]:
         return {pgid: 0} if is_group_alive(pgid) else {}
     members: dict[int, int] = {}
     for pid in _list_pids():
+        try:
+            if os.getpgid(pid) != pgid:
+                continue
+        except OSError:
+            continue
         fields = _read_stat(pid)
-        if len(fields) > 19 and int(fields[2]) == pgid and fields[0] != b"Z":
+        if len(fields) > 19 and fields[0] != b"Z":
             members[pid] = int(fields[19])
     return members
 
@@ -237,9 +291,9 @@ def _read_stat(pid: int) -> list[bytes]:
     return _read_proc(pid, "stat").rpartition(b")")[2].split()
 
 
-def _read_proc(pid: int, name: str) -> bytes:
+def _read_proc(*names: int | str) -> bytes:
     try:
-        fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+        fd = os.open("/".join(["/proc", *map(str, names)]), os.O_RDONLY)
     except OSError:
         return b""
     try:
@@ -256,14 +310,17 @@ class Watchdog:
     A small shell in its own session reads the process groups from a pipe that only Odin holds. If the pipe closes
     without `q`, Odin is gone: the shell kills those groups and, where /proc exists, every process with this Odin's mark
     together with the group it leads. Groups matter because a program can lose its mark, and marks matter because Odin
-    can be killed between starting a command and reporting its group. If the watchdog cannot start, commands still run.
+    can be killed between starting a command and reporting its group. Sandboxes end by themselves when Odin is gone, and
+    kill first what has neither mark nor group; they are killed only if they do not end. If the watchdog cannot start,
+    commands still run.
     """
 
     def __init__(self, mark: str = "") -> None:
         self._mark = mark or f"{os.getpid()}-{time.time_ns():x}."
         self._runners = itertools.count(1)
-        self._groups: set[int] = set()
+        self._groups: dict[int, str] = {}
         self._pipe = -1
+        self._popen: subprocess.Popen[bytes] | None = None
         self._finalizer: weakref.finalize[..., Watchdog] | None = None
 
     def make_run_mark(self) -> str:
@@ -290,24 +347,27 @@ class Watchdog:
         finally:
             os.close(read_end)
         os.set_blocking(write_end, False)
-        self._pipe = write_end
+        self._pipe, self._popen = write_end, popen
         self._finalizer = weakref.finalize(self, _close_pipe, write_end, popen)
         self._finalizer.atexit = False
 
-    def add(self, group: int) -> None:
-        self._groups.add(group)
-        self._send(f"+ {group}\n")
+    def add(self, group: int, *, is_sandbox: bool = False) -> None:
+        self._groups[group] = f"{'s' if is_sandbox else '+'} {group}\n"
+        self._send(self._groups[group])
 
     def remove(self, group: int) -> None:
-        if group in self._groups:
-            self._groups.discard(group)
+        if self._groups.pop(group, ""):
             self._send(f"- {group}\n")
 
-    def close(self) -> None:
-        """Tell the watchdog to exit, without waiting for it."""
+    async def close(self) -> None:
+        """Tell the watchdog to exit, and wait until it has."""
         self._groups.clear()
         self._send("q\n")
+        popen, self._popen = self._popen, None
         self._forget()
+        if popen is not None:
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(popen.wait, _EXIT_SECONDS)
 
     def _send(self, line: str) -> None:
         if self._pipe < 0:
@@ -322,7 +382,7 @@ class Watchdog:
             if self._groups:
                 self.start()
                 if self._pipe >= 0:
-                    os.write(self._pipe, "".join(f"+ {group}\n" for group in self._groups).encode())
+                    os.write(self._pipe, "".join(self._groups.values()).encode())
 
     def _forget(self) -> None:
         self._pipe = -1
@@ -365,7 +425,8 @@ class ChildProcess(Protocol):
 
     @property
     def left_processes(self) -> bool:
-        """True if the sandbox still ran processes of ended commands when this one exited. Valid after `collect`."""
+        """True if processes of ended commands may still have run when this one exited: they did in its sandbox, or it
+        has none. Valid after `collect`."""
         ...
 
     @property
@@ -379,7 +440,7 @@ class ChildProcess(Protocol):
         ...
 
     @property
-    def open_socket(self) -> Callable[[int], socket.socket]:
+    def open_socket(self) -> Callable[[int], Awaitable[socket.socket]]:
         """Returns a TCP socket of this family in the network of the process. Raises OSError."""
         ...
 
@@ -391,8 +452,8 @@ class ChildProcess(Protocol):
         """Reap the exited process. Return the surviving members of its group with their start times."""
         ...
 
-    def reap(self) -> bool:
-        """Reap a process that was just killed, without an event loop. False if it is still running after a second."""
+    def detach(self) -> None:
+        """Stop watching it; its exit code is not needed."""
         ...
 
 
@@ -454,10 +515,9 @@ def open_filled_file(data: bytes) -> IO[bytes]:
 class LocalChild:
     """A direct child of this process."""
 
-    left_processes = False
+    left_processes = True
     view = None
     excess = ""
-    open_socket = socket.socket
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self._popen = popen
@@ -471,6 +531,10 @@ class LocalChild:
     @property
     def code(self) -> int:
         return self._popen.returncode
+
+    @staticmethod
+    async def open_socket(family: int) -> socket.socket:
+        return socket.socket(family)
 
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Watch through a pidfd, or from a thread on systems without pidfds."""
@@ -488,19 +552,11 @@ class LocalChild:
             loop.call_soon_threadsafe(on_exit)
 
     def collect(self) -> dict[int, int]:
-        self._unwatch()
+        self.detach()
         self._popen.wait()
         return list_group_members(self.pid) if is_group_alive(self.pid) else {}
 
-    def reap(self) -> bool:
-        self._unwatch()
-        try:
-            self._popen.wait(1.0)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def _unwatch(self) -> None:
+    def detach(self) -> None:
         if self._pidfd >= 0:
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.remove_reader(self._pidfd)
@@ -518,6 +574,9 @@ class RunningProcess:
         self.exited = False
         self.survivors: dict[int, int] = {}
         self._linger = linger
+        self._began = time.monotonic()
+        self._is_gone = False
+        self.was_asked_to_end = False
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self._loop.create_future()
 
@@ -531,7 +590,7 @@ class RunningProcess:
 
     @property
     def left_processes(self) -> bool:
-        """True if its sandbox still ran processes of ended commands when it exited."""
+        """True if processes of ended commands may still have run when it exited."""
         return self._child.left_processes
 
     @property
@@ -543,7 +602,7 @@ class RunningProcess:
         return self._child.excess
 
     @property
-    def open_socket(self) -> Callable[[int], socket.socket]:
+    def open_socket(self) -> Callable[[int], Awaitable[socket.socket]]:
         return self._child.open_socket
 
     @property
@@ -575,25 +634,45 @@ class RunningProcess:
         if not self.done.done():
             self.done.set_result(None)
 
-    def send_signal(self, number: int) -> None:
-        """Signal the whole group, and every process with the mark."""
+    @property
+    def may_be_marked(self) -> bool:
+        """True if other processes than those of its group may have its mark. A view keeps all of a command's."""
+        return self.view is None and not self._is_gone and (not self.exited or self.left_processes)
+
+    def signal_group(self, *numbers: int) -> bool:
+        """Signal the whole group, which in a view passes it on to all processes there. False if there is none."""
         has_group = not self.exited or self.has_survivors()
         if has_group:
-            signal_group(self.pid, number)
-        signal_marked(self.mark, number, self.pid if has_group else 0)
+            signal_group(self.pid, *numbers)
+        return has_group
+
+    def ask_to_end(self) -> bool:
+        """Send TERM to the group, and CONT if it is stopped, but only once: to many programs a second TERM means that
+        they must not clean up. False if nothing was sent."""
+        is_first, self.was_asked_to_end = not self.was_asked_to_end, True
+        return is_first and self.signal_group(signal.SIGTERM, signal.SIGCONT)
 
     def has_survivors(self) -> bool:
         """True if group members outlived the leader. Checked by start time, because a pid may be reused."""
         return any(_read_start_time(pid) == start_time for pid, start_time in self.survivors.items())
 
-    def is_alive(self) -> bool:
-        return not self.exited or self.has_survivors() or bool(find_marked(self.mark))
+    async def is_alive(self) -> bool:
+        """Return whether one of its processes runs. Looking at all of the machine takes a thread."""
+        if not self.exited or self.has_survivors():
+            return True
+        if self.may_be_marked:
+            is_young = time.monotonic() - self._began < _YOUNG_S
+            found = has_marked_younger(self.mark, self.pid) if is_young else None
+            if found is None:
+                return bool(await asyncio.to_thread(find_marked, self.mark))
+            self._is_gone = not found
+        return self.may_be_marked
 
     async def wait_until_gone(self, seconds: float) -> bool:
         """Wait until all its processes are gone. False if some remain after `seconds`."""
         deadline = time.monotonic() + seconds
         pause = 0.002
-        while self.is_alive():
+        while await self.is_alive():
             if time.monotonic() >= deadline:
                 return False
             await asyncio.sleep(pause)
@@ -601,21 +680,35 @@ class RunningProcess:
         return True
 
     async def terminate(self, grace: float) -> None:
-        """Send TERM (and CONT to stopped processes), then KILL after `grace` seconds; on cancellation KILL at once."""
+        """Send TERM to each of its processes, then KILL after `grace` seconds; on cancellation KILL at once."""
         try:
-            self.send_signal(signal.SIGTERM)
-            self.send_signal(signal.SIGCONT)
+            if not self.was_asked_to_end:
+                groups = [self.pid] if self.ask_to_end() else []
+                if self.may_be_marked:
+                    await asyncio.to_thread(signal_marked, self.mark, signal.SIGTERM, signal.SIGCONT, groups=groups)
             await self.wait_until_gone(grace)
-        finally:
-            self.send_signal(signal.SIGKILL)
-            kill_marked(self.mark)
+            await self.end()
+        except BaseException:
+            self.kill()
+            raise
         await self.wait_until_gone(1.0)
 
-    def reap(self) -> None:
-        """Reap a process that was just killed, without an event loop, and resolve `done`."""
-        self.exited = self._child.reap() or self.exited
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._settle)
+    async def end(self) -> None:
+        """Kill all its processes."""
+        self.signal_group(signal.SIGKILL)
+        if self.may_be_marked:
+            await asyncio.to_thread(kill_marked, self.mark)
+
+    def kill(self) -> None:
+        """Kill all its processes without an event loop."""
+        self.signal_group(signal.SIGKILL)
+        if self.may_be_marked:
+            kill_marked(self.mark)
+
+    def detach(self) -> None:
+        """Wait for it no longer."""
+        self._child.detach()
+        self._settle()
 
     def close(self) -> None:
         for pipe in self.pipes:

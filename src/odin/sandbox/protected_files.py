@@ -8,6 +8,7 @@ no program can set. The walk is bounded, but breadth-first with installed packag
 import os
 import re
 import stat
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,31 +86,33 @@ class ProtectedFiles:
         self._hashes: dict[str, tuple[Times, str]] = {}
         self._folders: dict[str, FolderListing] = {}
         self._repositories: list[str] = []
+        self._lock = threading.Lock()  # threads look, and so does the event loop
 
     def read_state(self, cwd: str = "") -> ProtectedState:
         """Return the current state; `cwd` is where the command runs, if not in the project."""
-        self._folders = folders = self._walk(cwd)
-        content: dict[str, str] = {}
-        watched = (path for listing in folders.values() for path in listing.watched)
-        for path in chain(self._list_paths(folders), watched):
-            self._read_path(path, content)
-        for listing in folders.values():
-            for path in listing.programs:
-                # Add an installed program or a folder of them by their times: there are many, and links lead to other
-                # packages.
-                with suppress(OSError):
-                    status = os.lstat(path)
-                    content[path] = f"{status.st_ino} {status.st_ctime_ns}"
-                    if stat.S_ISDIR(status.st_mode):
-                        content[path] = "folder"
-                        with os.scandir(path) as entries:
-                            for entry in islice(entries, _MAX_PROGRAMS):
-                                status = entry.stat(follow_symlinks=False)
-                                content[entry.path] = f"{status.st_ino} {status.st_ctime_ns}"
-        content.update(dict.fromkeys(self._repositories, "folder"))
-        for folder, listing in folders.items():
-            content.update({path: "folder" for path in listing.git_folders if path != folder})
-        return ProtectedState(content, folders)
+        with self._lock:
+            self._folders = folders = self._walk(cwd)
+            content: dict[str, str] = {}
+            watched = (path for listing in folders.values() for path in listing.watched)
+            for path in chain(self._list_paths(folders), watched):
+                self._read_path(path, content)
+            for listing in folders.values():
+                for path in listing.programs:
+                    # Add an installed program or a folder of them by their times: there are many, and links lead to
+                    # other packages.
+                    with suppress(OSError):
+                        status = os.lstat(path)
+                        content[path] = f"{status.st_ino} {status.st_ctime_ns}"
+                        if stat.S_ISDIR(status.st_mode):
+                            content[path] = "folder"
+                            with os.scandir(path) as entries:
+                                for entry in islice(entries, _MAX_PROGRAMS):
+                                    status = entry.stat(follow_symlinks=False)
+                                    content[entry.path] = f"{status.st_ino} {status.st_ctime_ns}"
+            content.update(dict.fromkeys(self._repositories, "folder"))
+            for folder, listing in folders.items():
+                content.update({path: "folder" for path in listing.git_folders if path != folder})
+            return ProtectedState(content, folders)
 
     def list_read_only(self, *, is_fresh: bool = False) -> list[str]:
         """Return the existing protected files that a sandbox makes read-only, those near the root first.
@@ -118,15 +121,16 @@ class ProtectedFiles:
         watched ones, and those of installed packages. `is_fresh`: the state was read just before, so nothing is listed
         again.
         """
-        if not is_fresh or not self._folders:
-            self._folders = self._walk("")
-        own = ((path, listing) for path, listing in self._folders.items() if self._has(path))
-        folders = {path: listing for path, listing in own if not listing.is_installed}
-        reals = {root: os.path.realpath(root) for root in self._roots}
-        paths = [(path, self._find_root(path)) for path in dict.fromkeys(self._list_paths(folders))]
-        paths.sort(key=lambda item: item[0].removeprefix(item[1]).count("/"))
-        found = [path for path, root in paths if _is_own_path(path, root, reals[root])]
-        return found[: _MAX_READ_ONLY * len(reals)]
+        with self._lock:
+            if not is_fresh or not self._folders:
+                self._folders = self._walk("")
+            own = ((path, listing) for path, listing in self._folders.items() if self._has(path))
+            folders = {path: listing for path, listing in own if not listing.is_installed}
+            reals = {root: os.path.realpath(root) for root in self._roots}
+            paths = [(path, self._find_root(path)) for path in dict.fromkeys(self._list_paths(folders))]
+            paths.sort(key=lambda item: item[0].removeprefix(item[1]).count("/"))
+            found = [path for path, root in paths if _is_own_path(path, root, reals[root])]
+            return found[: _MAX_READ_ONLY * len(reals)]
 
     def _find_root(self, path: str) -> str:
         """Return the folder that a path lies in; for any other path, the project."""

@@ -12,9 +12,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,6 +43,9 @@ from odin.sandbox.process import (
 )
 
 _MARK_VARIABLE = "ODIN_COMMAND"
+
+_EXIT_SECONDS = 1.0
+"""How long the exit of a process that was killed may take to be noticed."""
 
 
 class SandboxUnavailable(OSError):
@@ -73,15 +76,11 @@ class CommandSandbox(Protocol):
         """Call `on_change(group, alive)` when a process group starts or ends, for the watchdog."""
         ...
 
-    def should_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> bool:
+    async def should_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> bool:
         """True if the command must run sandboxed. Raise SandboxUnavailable if it must and cannot."""
         ...
 
-    def build_environment(self, env: Mapping[str, str], profile: ProcessProfile) -> dict[str, str]:
-        """Return the environment for a sandboxed command."""
-        ...
-
-    def start(
+    async def start(
         self,
         argv: Sequence[str],
         cwd: str,
@@ -91,17 +90,20 @@ class CommandSandbox(Protocol):
         profile: ProcessProfile,
         stdin: int = -1,
     ) -> ChildProcess:
-        """Start a sandboxed command, without input unless `stdin` is given. Raise OSError if it cannot be started."""
+        """Start a sandboxed command, without input unless `stdin` is given. Raise OSError if it cannot be started.
+
+        `env` is its environment without a sandbox.
+        """
         ...
 
-    def watch_protected_files(self, cwd: str, profile: ProcessProfile, *, is_alone: bool) -> None:
+    async def watch_protected_files(self, cwd: str, profile: ProcessProfile, *, is_alone: bool) -> None:
         """Note the state of the protected files before a command.
 
         `is_alone`: no other process could have changed them since the last look.
         """
         ...
 
-    def find_tampered_files(self, cwd: str, profile: ProcessProfile) -> tuple[str, ...]:
+    async def find_tampered_files(self, cwd: str, profile: ProcessProfile) -> tuple[str, ...]:
         """Return the protected files (git hooks, editor tasks …) that the command created or changed."""
         ...
 
@@ -116,8 +118,8 @@ class CommandSandbox(Protocol):
         """Return what the sandbox probably denied a failed command, or ""."""
         ...
 
-    def kill(self) -> None:
-        """Kill the sandbox and everything in it."""
+    async def close(self) -> None:
+        """Kill the sandbox and everything in it, and wait until nothing is left of it."""
         ...
 
 
@@ -191,6 +193,7 @@ class ProcessRunner:
         self._processes: dict[int, RunningProcess] = {}
         self._base_envs: dict[bool, dict[str, str]] = {}  # by "is a server"
         self._had_background = False
+        self._has_marked = False  # processes of forgotten commands may still run
         self._safe: set[int] = set()  # those that cannot write to the project, and the user's own hooks and servers
 
     async def run(
@@ -213,16 +216,19 @@ class ProcessRunner:
         caller is cancelled, the command is stopped and `on_cancelled` gets what it had printed by then. Once `released`
         is done, it is no longer waited for: raise CommandReleased.
         """
-        sandbox = self._choose_sandbox(command, profile)
-        running, (out,) = self._start(command, cwd, env, pipes=1, profile=profile, sandbox=sandbox)
+        sandbox = await self._choose_sandbox(command, profile)
+        running, (out,) = await self._start(command, cwd, env, pipes=1, profile=profile, sandbox=sandbox)
         sink = HeadTailBuffer(limit, self._make_spill_path)
         running.attach_pipe(out, sink, _relay_text(on_output))
         try:
             timed_out = await self._wait(running, timeout, released)
         except asyncio.CancelledError:
             if on_cancelled is not None:
-                tampered = sandbox.find_tampered_files(cwd, profile) if sandbox else ()
-                on_cancelled(replace(_make_result(running, sink), tampered_files=tampered))
+                tampered: tuple[str, ...] = ()
+                try:
+                    tampered = await sandbox.find_tampered_files(cwd, profile) if sandbox else ()
+                finally:
+                    on_cancelled(replace(_make_result(running, sink), tampered_files=tampered))
             raise
         if not timed_out and not running.done.done():
             self._had_background = True
@@ -239,27 +245,29 @@ class ProcessRunner:
         self._had_background = running.left_processes or self.has_background()
         failed = running.code != 0 and not timed_out
         denial = sandbox.describe_denial(result.output, running.code, cwd, profile) if failed else ""
-        return replace(result, denial=denial, tampered_files=sandbox.find_tampered_files(cwd, profile))
+        return replace(result, denial=denial, tampered_files=await sandbox.find_tampered_files(cwd, profile))
 
-    def _choose_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> CommandSandbox | None:
+    async def _choose_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> CommandSandbox | None:
         """Return the sandbox for a program, or None if it runs unsandboxed."""
         if self._make_sandbox is None and profile.needs_sandbox:
             raise SandboxUnavailable(0, "There is no sandbox to run it in.")
         if profile.is_outside or self._make_sandbox is None:
             return None
-        sandbox = self._open_sandbox(self._make_sandbox)
-        return sandbox if sandbox.should_sandbox(command, profile) else None
+        sandbox = await self._open_sandbox(self._make_sandbox)
+        return sandbox if await sandbox.should_sandbox(command, profile) else None
 
-    def _open_sandbox(self, make: Callable[[], CommandSandbox]) -> CommandSandbox:
+    async def _open_sandbox(self, make: Callable[[], CommandSandbox]) -> CommandSandbox:
+        made = self._sandbox or await asyncio.to_thread(make)
         if self._sandbox is None:
-            self._sandbox = make()
+            self._sandbox = made
             self._sandbox.watch_groups(self._note_group)
         return self._sandbox
 
-    def watch_beside(self, cwd: str) -> None:
+    async def watch_beside(self, cwd: str) -> None:
         """Note the state of the protected files before a program that is started beside can change them."""
         if self._make_sandbox is not None:
-            self._open_sandbox(self._make_sandbox).watch_protected_files(cwd, PROJECT, is_alone=False)
+            sandbox = await self._open_sandbox(self._make_sandbox)
+            await sandbox.watch_protected_files(cwd, PROJECT, is_alone=False)
 
     async def capture(
         self,
@@ -278,13 +286,15 @@ class ProcessRunner:
         `cwd` may be the descriptor of a folder, outside the sandbox. With `on_data`, output is passed on chunk by chunk
         and not kept. Processes that it leaves behind are killed.
         """
-        sandbox = self._choose_sandbox(argv, profile)
-        running, pipes = self._start(argv, cwd, env, pipes=2, stdin=stdin, profile=profile, sandbox=sandbox)
+        sandbox = await self._choose_sandbox(argv, profile)
+        running, pipes = await self._start(argv, cwd, env, pipes=2, stdin=stdin, profile=profile, sandbox=sandbox)
         sink = ByteSink(keep=on_data is None)
         timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, on_data or ignore_data)
-        if running.is_alive():
-            running.send_signal(signal.SIGKILL)
-        self.forget(running)
+        try:
+            if await running.is_alive():
+                await running.end()
+        finally:
+            self.forget(running)
         text = errors.render_text()[0]
         return CapturedOutput(running.code, bytes(sink.data), text, timed_out, sink.total >= stop_after)
 
@@ -300,9 +310,9 @@ class ProcessRunner:
         profile: ProcessProfile,
     ) -> CapturedOutput:
         """Run a program with `stdin`, such as a hook, and return its output. Its leftover processes are terminated."""
-        sandbox = self._choose_sandbox(command, profile)
+        sandbox = await self._choose_sandbox(command, profile)
         with open_filled_file(stdin) as source:
-            running, pipes = self._start(
+            running, pipes = await self._start(
                 command, cwd, env, pipes=2, stdin=source.fileno(), profile=profile, sandbox=sandbox
             )
         if not profile.writes:
@@ -310,9 +320,11 @@ class ProcessRunner:
         sink = ByteSink(max_bytes=stop_after)
         timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, ignore_data)
         self._had_background = self._had_background or profile.writes  # the next look reports what it changed
-        if running.is_alive():
-            await running.terminate(self._cancel_grace)
-        self.forget(running)
+        try:
+            if await running.is_alive():
+                await running.terminate(self._cancel_grace)
+        finally:
+            self.forget(running)
         text = errors.render_text()[0]
         return CapturedOutput(running.code, bytes(sink.data), text, timed_out, sink.total >= stop_after)
 
@@ -338,15 +350,17 @@ class ProcessRunner:
         timed_out = await self._wait(running, timeout)
         return timed_out, errors
 
-    def start_detached(self, command: str, *, cwd: str, sink: OutputSink, profile: ProcessProfile) -> RunningProcess:
+    async def start_detached(
+        self, command: str, *, cwd: str, sink: OutputSink, profile: ProcessProfile
+    ) -> RunningProcess:
         """Start a shell command without waiting for it. The runner owns it until `forget` or the end of the session."""
-        sandbox = self._choose_sandbox(command, profile)
-        running, (out,) = self._start(command, cwd, None, pipes=1, profile=profile, sandbox=sandbox)
+        sandbox = await self._choose_sandbox(command, profile)
+        running, (out,) = await self._start(command, cwd, None, pipes=1, profile=profile, sandbox=sandbox)
         self._had_background = True
         running.attach_pipe(out, sink, ignore_data)
         return running
 
-    def start_connected(
+    async def start_connected(
         self,
         argv: Sequence[str],
         *,
@@ -361,10 +375,12 @@ class ProcessRunner:
 
         The runner owns it until `forget` or the end of the session. The caller closes the pipe.
         """
-        sandbox = self._choose_sandbox(argv, profile)
+        sandbox = await self._choose_sandbox(argv, profile)
         read_end, write_end = os.pipe()
         try:
-            running, pipes = self._start(argv, cwd, env, pipes=2, stdin=read_end, profile=profile, sandbox=sandbox)
+            running, pipes = await self._start(
+                argv, cwd, env, pipes=2, stdin=read_end, profile=profile, sandbox=sandbox
+            )
         except BaseException:
             os.close(write_end)
             raise
@@ -392,12 +408,15 @@ class ProcessRunner:
 
     def kill_process(self, running: RunningProcess) -> None:
         """Kill all processes of one that was started with `start_connected`, without waiting for them."""
-        running.send_signal(signal.SIGKILL)
+        running.signal_group(signal.SIGKILL)
+        if running.may_be_marked:
+            asyncio.get_running_loop().run_in_executor(None, kill_marked, running.mark)
         running.done.add_done_callback(lambda _: self.forget(running))
 
     def forget(self, running: RunningProcess) -> None:
         """Stop tracking a process that has ended."""
         running.close()
+        self._has_marked = self._has_marked or running.may_be_marked
         self._processes.pop(running.pid, None)
         self._safe.discard(running.pid)
         self._watchdog.remove(running.pid)
@@ -406,34 +425,43 @@ class ProcessRunner:
         """End all running processes: TERM, then KILL after the grace period."""
         if not self._count and self._sandbox is None:
             return
-        for running in list(self._processes.values()):
-            running.send_signal(signal.SIGTERM)
-        signal_marked(self._run_mark, signal.SIGTERM)
+        running = list(self._processes.values())
+        spared = [one.mark for one in running if one.was_asked_to_end or one.view is not None]
+        groups = [one.pid for one in running if one.ask_to_end()]
+        if self._has_marked or running:
+            signals = (signal.SIGTERM, signal.SIGCONT)
+            await asyncio.to_thread(signal_marked, self._run_mark, *signals, groups=groups, marks=spared)
         deadline = time.monotonic() + self._cancel_grace
-        while self._has_survivors() and time.monotonic() < deadline:  # noqa: ASYNC110
+        while await self._has_survivors() and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        self.kill()
-
-    def kill(self) -> None:
-        """Kill all running processes now. Needs no running event loop."""
-        for running in list(self._processes.values()):
-            running.send_signal(signal.SIGKILL)
-            running.reap()
-            self.forget(running)
-        if self._count:
-            kill_marked(self._run_mark)
-        if self._sandbox is not None:
-            self._sandbox.kill()
-        if self._has_own_watchdog:
-            self._watchdog.close()
+        left = list(self._processes.values())
+        try:
+            for one in left:
+                one.signal_group(signal.SIGKILL)
+            if self._has_marked:
+                await asyncio.to_thread(kill_marked, self._run_mark)
+                self._has_marked = False
+        finally:
+            if self._sandbox is not None:
+                await self._sandbox.close()
+            if left:
+                await asyncio.wait([one.done for one in left], timeout=_EXIT_SECONDS)
+            for one in left:
+                one.detach()
+                self.forget(one)
+            if self._has_own_watchdog:
+                await self._watchdog.close()
 
     def has_background(self) -> bool:
         """True if a process runs that may change the project."""
         own = any(pid not in self._safe for pid in self._processes)
         return own or (self._beside is not None and self._beside.has_background())
 
-    def _has_survivors(self) -> bool:
-        return any(running.is_alive() for running in self._processes.values()) or bool(find_marked(self._run_mark))
+    async def _has_survivors(self) -> bool:
+        for running in list(self._processes.values()):
+            if await running.is_alive():
+                return True
+        return self._has_marked and bool(await asyncio.to_thread(find_marked, self._run_mark))
 
     async def _wait(
         self, running: RunningProcess, timeout: float, released: "asyncio.Future[None] | None" = None
@@ -456,7 +484,7 @@ class ProcessRunner:
             raise
         return False
 
-    def _start(
+    async def _start(
         self,
         command: str | Sequence[str],
         cwd: str | int,
@@ -500,10 +528,10 @@ class ProcessRunner:
             if sandbox is not None:
                 assert isinstance(cwd, str)
                 self._had_background = self._had_background or self.has_background()
-                sandbox.watch_protected_files(cwd, profile, is_alone=not self._had_background)
-                sandbox_env = sandbox.build_environment(environ, profile)
+                await sandbox.watch_protected_files(cwd, profile, is_alone=not self._had_background)
                 given = -1 if stdin == subprocess.DEVNULL else stdin
-                child = sandbox.start(argv, cwd, sandbox_env, pairs[0][1], pairs[-1][1], profile, given)
+                starting = sandbox.start(argv, cwd, environ, pairs[0][1], pairs[-1][1], profile, given)
+                child = await self._finish_start(starting)
             else:
                 out, err = pairs[0][1], pairs[-1][1]
                 child = LocalChild(start_in_folder(argv, cwd, env=environ, stdin=stdin, stdout=out, stderr=err))
@@ -525,10 +553,30 @@ class ProcessRunner:
         running.watch()
         return running, [read_end for read_end, _ in pairs]
 
+    async def _finish_start(self, start: Coroutine[Any, Any, ChildProcess]) -> ChildProcess:
+        """Return the started process. A caller that is cancelled meanwhile gets it, too, and is cancelled after that.
+
+        So it ends like one that was cancelled a moment later, with what it has printed. If it does not start soon, the
+        start is given up.
+        """
+        starting = asyncio.ensure_future(start)
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.wait([starting], timeout=self._cancel_grace)
+            starting.cancel()
+            await asyncio.wait([starting])
+            task = asyncio.current_task()
+            if task is None or starting.cancelled() or starting.exception() is not None:
+                raise
+            task.uncancel()
+            task.cancel()
+            return starting.result()
+
     def _note_group(self, group: int, alive: bool) -> None:
         if alive:
             self._watchdog.start()
-            self._watchdog.add(group)
+            self._watchdog.add(group, is_sandbox=True)
         else:
             self._watchdog.remove(group)
 

@@ -1,5 +1,8 @@
 """The sandbox of a session: runs its commands in the strongest backend that works on this machine.
 
+A sandbox that does not answer is replaced for the next command; what runs in it goes on. What is slow happens in
+threads, and `examine` finds out what the sandbox can do before its properties are asked for.
+
 Two sandboxes are created when the first command needs them: a writable one that may change the project and temporary
 files, and a read-only one. Both share a network namespace without access to the network, unless it is allowed.
 A command that the user granted more to (`SandboxGrants`), or whose agent may change only a part of the project, runs in
@@ -11,12 +14,13 @@ permission mode can. Git and servers never do: where no sandbox works, or it is 
 """
 
 import asyncio
+import concurrent.futures
 import errno
 import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +28,7 @@ from msgspec.structs import replace
 
 from odin.core.path_names import contains, resolve_links
 from odin.core.profile import PROJECT, CommandLevel, ProcessProfile
-from odin.core.timing import DEFAULT_TIMING
+from odin.core.timing import DEFAULT_TIMING, Timing, run_in_thread
 from odin.sandbox.backends import (
     build_nested_argv,
     can_leak_network,
@@ -42,6 +46,8 @@ from odin.sandbox.layout import (
     find_kernel_mounts,
     find_writable_folders,
     has_exposed_files,
+    hides_all,
+    is_same_but_hidden,
     is_writable,
     list_exposed_sockets,
     list_open_sockets,
@@ -71,6 +77,7 @@ from odin.sandbox.supervisor import (
     SandboxSetupError,
     SandboxSupervisor,
     SupervisorGone,
+    SupervisorSilent,
     ViewMountError,
     open_nested_supervisor,
 )
@@ -119,10 +126,15 @@ _PRIVATE_TMP = "/dev/shm"
 _APART = frozenset(("git", "git-remote", "server"))
 """Profiles of programs that do not see the network of the commands, nor their temporary files if they are git."""
 
-_MAX_SPARE = 3
-"""Idle sandboxes kept for git: a worktree is made, compared and removed with about three profiles in turn."""
+_MAX_SPARE = 12
+"""Idle sandboxes kept for git: a worktree is made, compared and removed with about twelve profiles in turn."""
 
 _MAX_TRIES = 3
+_MAX_OUTDATED_TRIES = 30
+"""How often a sandbox is planned anew if sockets vanish while it is made: some programs make many in a second."""
+
+_CLOSE_SECONDS = 5.0
+"""How long the processes of a sandbox may take to be gone after they were killed."""
 
 _MAX_REMEMBERED = 100
 """Projects of which it is remembered that views work there."""
@@ -206,9 +218,22 @@ SandboxUse = tuple[bool, tuple[str, ...]]
 
 WRITING: SandboxUse = (True, ())
 
+StartIn = Callable[[SandboxSupervisor, SandboxLayout], Awaitable[SandboxedChild]]
+"""Starts a program in a sandbox with this layout."""
+
 
 def _choose_use(profile: ProcessProfile) -> SandboxUse:
     return WRITING if profile.writes else (False, profile.hidden)
+
+
+def _is_outdated(layout: SandboxLayout, error: SandboxSetupError) -> bool:
+    """True if the sandbox could not be created because something to hide has vanished since it was planned.
+
+    A socket may have been made again by now.
+    """
+    why = str(error)
+    gone = (path for path in layout.hidden if path in why and not os.path.lexists(path))
+    return any(path in why for path in layout.sockets) or any(gone)
 
 
 def _needs_own_sandbox(profile: ProcessProfile) -> bool:
@@ -218,7 +243,7 @@ def _needs_own_sandbox(profile: ProcessProfile) -> bool:
 class Sandbox:
     """The sandboxes of one session. `probe_file` caches which backend works on this machine.
 
-    Those in which nothing has run for `idle_s` are ended: a hundred open sessions must not keep hundreds of processes,
+    Those in which nothing has run for a while are ended: a hundred open sessions must not keep hundreds of processes,
     and a new one takes some milliseconds.
     """
 
@@ -227,7 +252,7 @@ class Sandbox:
         session: SandboxSession,
         options: SandboxOptions | None = None,
         probe_file: Path | None = None,
-        idle_s: float = DEFAULT_TIMING.sandbox_idle_s,
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self._options = options or SandboxOptions()
         self._probe_file = probe_file
@@ -238,9 +263,14 @@ class Sandbox:
         self._own: dict[SandboxSupervisor, bool] = {}  # True: it may use the network of the shared ones
         self._spare: list[tuple[SandboxLayout, SandboxSupervisor]] = []
         self._own_layouts: dict[ProcessProfile, SandboxLayout] = {}
-        self._retired: list[SandboxSupervisor] = []  # made for other roots, but still in use
+        self._retired: list[SandboxSupervisor] = []  # made for other roots, or silent, but perhaps still in use
+        self._ended: list[concurrent.futures.Future[None]] = []  # done when the processes of a killed one are gone
+        self._kills = 0
+        self._making = asyncio.Lock()  # for the shared ones, their layouts and the files of their commands
+        self._looking = asyncio.Lock()
         self._set_session(session)
         self._no_view: str | None = None
+        self._examination: asyncio.Future[None] | None = None
         self._folder = PrivateFolder(session.views)
         self._temporary_files: TemporaryFiles | None = None
         self._is_old = False  # there is more to hide than in the shared sandboxes, but they are in use
@@ -248,9 +278,11 @@ class Sandbox:
         self._late_changes: tuple[str, ...] = ()
         self._root_identities: list[tuple[int, int]] = []
         self._sharing: set[SandboxUse] = set()  # the read-only sandboxes that share the network of the writable one
-        self._idle_s = idle_s
+        self._idle_s = timing.sandbox_idle_s
+        self._answer_s = timing.sandbox_answer_s
         self._last_use = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_look: asyncio.Task[None] | None = None
         self._report_group: Callable[[int, bool], None] = lambda group, alive: None
 
     def _set_session(self, session: SandboxSession) -> None:
@@ -265,17 +297,28 @@ class Sandbox:
     def change_session(self, session: SandboxSession) -> None:
         """Use another session from the next command on. A process that runs keeps the sandbox it was started in."""
         self._set_session(session)
-        if all(map(self._is_idle, self._supervisors.values())):
-            self._kill_shared()
-        self._retired += self._supervisors.values()
-        self._supervisors.clear()
-        self._layouts.clear()
-        self._sharing.clear()
+        self._retire_shared()
         while self._spare:
             self._end_own(self._spare.pop()[1])
         self._own_layouts.clear()
         self._protected_state = None
-        self._temporary_files = None
+
+    def _retire_shared(self) -> None:
+        """Let the next command make new sandboxes. These are ended when nothing runs in them."""
+        self._retired += self._supervisors.values()
+        self._supervisors.clear()
+        self._layouts.clear()
+        self._sharing.clear()
+
+    def _retire(self, supervisor: SandboxSupervisor) -> None:
+        """Let the next command make a new sandbox instead of this one, which is silent or gone."""
+        if supervisor is self._supervisors.get(WRITING):  # others may have its network
+            self._retire_shared()
+            return
+        for use in [use for use, found in self._supervisors.items() if found is supervisor]:
+            self._retired.append(self._supervisors.pop(use))
+            self._layouts.pop(use, None)
+            self._sharing.discard(use)
 
     def watch_groups(self, on_change: Callable[[int, bool], None]) -> None:
         """Call `on_change(group, alive)` when a sandbox starts or ends, for the watchdog; now for those that run."""
@@ -306,20 +349,41 @@ class Sandbox:
         """Return one line about the sandbox."""
         return describe_sandbox(self._options, self._load_probe(), self._path, self._no_view or "")
 
-    def probe(self, *, force: bool = False) -> None:
+    async def probe(self, *, force: bool = False) -> None:
         """Find out now which backend works, instead of with the first command. `force` ignores an earlier result."""
         if force and self._options.backend != "off":
-            self._probe_again()
+            self._kill_all()
+            async with self._making:
+                supervisor = await self._try_candidates(WRITING)
+            if supervisor is not None:
+                self._kill(supervisor)
         elif self.kind is None:
-            self._get_supervisor(WRITING)
+            await self._get_supervisor(WRITING)
 
-    def _probe_again(self) -> None:
-        self._kill_all()
-        supervisor = self._try_candidates(WRITING)
-        if supervisor is not None:
-            supervisor.kill()
+    async def examine(self, *, views: bool = True) -> None:
+        """Find out what the sandbox can do: whether one works and, with `views`, whether commands can have views.
 
-    def should_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> bool:
+        `is_confining` and the like know nothing before. That a view was mounted is remembered for later sessions.
+        """
+        await self.probe()
+        if not views or self._no_view is not None or not self.is_confining() or not self.explain_no_view():
+            return
+        # One attempt for all that ask, which goes on if one of them is cancelled: half an attempt says nothing.
+        if self._examination is None:
+            self._examination = asyncio.ensure_future(self._examine_views())
+        await asyncio.shield(self._examination)
+
+    async def _examine_views(self) -> None:
+        try:
+            self._no_view = await self._try_view()
+        finally:
+            self._examination = None
+        if self._probe is not None and self._no_view == "":
+            known = (*self._probe.with_views, self._session.root)[-_MAX_REMEMBERED:]
+            self._probe = replace(self._probe, with_views=known)
+            save_probe(self._probe_file, self._probe)
+
+    async def should_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> bool:
         """True if the command must run sandboxed. Raise SandboxUnavailable if it must and cannot."""
         if profile.is_outside:
             return False
@@ -327,7 +391,7 @@ class Sandbox:
         if not profile.needs_sandbox and (self._options.backend == "off" or is_exempt):
             return False
         if self._load_probe() is None:
-            self._get_supervisor(_choose_use(profile))
+            await self._get_supervisor(_choose_use(profile))
         probe = self._load_probe()
         if problem := describe_problem(self._options, probe):
             raise SandboxUnavailable(0, problem)
@@ -346,8 +410,6 @@ class Sandbox:
             return "sandboxed commands may use the network (sandbox.network)"
         if command and self._is_exempt(command):
             return "this one runs without it (sandbox.unsandboxed_commands)"
-        if self.kind is None:
-            self._probe_again()
         probe = self._load_probe()
         if self.problem:
             return self.problem[:1].lower() + self.problem[1:].rstrip(".")
@@ -363,25 +425,23 @@ class Sandbox:
         prefixes = (prefix.split() for prefix in self._options.unsandboxed_commands)
         return any(prefix and words[: len(prefix)] == prefix for prefix in prefixes)
 
-    def build_environment(self, env: Mapping[str, str], profile: ProcessProfile) -> dict[str, str]:
+    def _build_environment(
+        self, env: Mapping[str, str], profile: ProcessProfile, layout: SandboxLayout
+    ) -> dict[str, str]:
         """Return the environment without variables that lead to agents and daemons, and with a usable TMPDIR."""
         environment = {name: value for name, value in env.items() if name not in HIDDEN_VARIABLES}
-        own = _needs_own_sandbox(profile)
-        layout = self._plan_own_layout(profile) if own else self._get_layout(_choose_use(profile))
-        probe = self._load_probe()
-        is_landlock = probe is not None and probe.candidate.kind == "landlock"
         folders = [path for path in layout.temporary if path not in layout.persistent]
         if profile.name in ("git", "git-remote"):
             environment["PATH"] = self._path
         if profile.name == "git-remote":
             environment.update({name: env[name] for name in ("SSH_AUTH_SOCK",) if name in env})
-        if is_landlock and folders and layout.private:
+        if self.kind == "landlock" and folders and layout.private:
             environment["TMPDIR"] = layout.temporaries[folders[0]]
         elif os.path.realpath(env.get("TMPDIR") or "/tmp") not in folders:
             environment["TMPDIR"] = folders[0] if folders else _PRIVATE_TMP
         return environment
 
-    def start(
+    async def start(
         self,
         argv: Sequence[str],
         cwd: str,
@@ -391,66 +451,87 @@ class Sandbox:
         profile: ProcessProfile,
         stdin: int = -1,
     ) -> SandboxedChild:
-        """Start a sandboxed command, restarting a sandbox that has died. Raise OSError if it cannot be started."""
+        """Start a sandboxed command, restarting a sandbox that has died. Raise OSError if it cannot be started.
+
+        `env` is its environment outside. If the sandbox does not answer, raise SandboxUnavailable.
+        """
         self._note_use()
-        if profile.name in _APART:
-            return self._start_apart(profile, lambda found: found.start(argv, cwd, env, out, err, stdin=stdin))
 
-        def start_in(found: SandboxSupervisor, layout: SandboxLayout) -> SandboxedChild:
-            if not profile.view:
-                return found.start(argv, cwd, env, out, err, stdin=stdin)
-            if found.views is None:
-                self._no_view = found.no_view
-                raise ViewUnavailable(0, found.no_view)
-            new: list[str] = []
-            if self._is_old:
-                new = [*self._secrets.find(), *list_exposed_sockets(layout, self._session, list_open_sockets())]
-            hidden, shown = list_view_covers(layout, (*new, *profile.hidden))
-            view = found.take_view()
-            try:
-                covers = {"hidden": hidden, "shown": shown}
-                limits = self._options.limits
-                return found.start(argv, cwd, env, out, err, stdin=stdin, view=view, limits=limits, **covers)
-            except BaseException as error:
-                with suppress(OSError):
-                    remove_layer(view)
-                if isinstance(error, ViewMountError):
-                    raise self._note_no_view(error, found) from None
-                raise
+        def start_in(found: SandboxSupervisor, layout: SandboxLayout) -> Awaitable[SandboxedChild]:
+            inner = self._build_environment(env, profile, layout)
+            start = functools.partial(found.start, argv, cwd, inner, out, err, stdin=stdin)
+            return self._start_in_view(start, found, layout, profile) if profile.view else start()
 
+        try:
+            if profile.name in _APART:
+                return await self._start_apart(profile, start_in)
+            return await self._start_command(profile, start_in)
+        except SupervisorSilent:
+            raise SandboxUnavailable(
+                0,
+                f"The sandbox has not answered for {self._answer_s:g} s, so this was not run. What runs in it goes on. "
+                "The next command gets another one.",
+            ) from None
+
+    async def _start_command(self, profile: ProcessProfile, start_in: StartIn) -> SandboxedChild:
         use = _choose_use(profile)
-        supervisor = self._get_supervisor(use)
+        supervisor = await self._get_supervisor(use)
         if supervisor is None:
             raise SandboxUnavailable(0, self.problem or "the sandbox no longer works")
         if _needs_own_sandbox(profile):
-            own = self._open_own(profile, supervisor)
-            if own is not None:
-                # The command's own sandbox ends with the last process that the command has started.
-                self._own[own] = True
-                self._report_group(own.group, True)
-                try:
-                    child = start_in(own, self._own_layouts[profile])
-                except BaseException:
-                    self._end_own(own)
-                    raise
-                child.on_exit = lambda left: None if left else self._end_own(own)
-                return child
-            if profile.scope is not None:
-                raise SandboxUnavailable(0, "the sandbox for this agent's write scope could not be created")
+            layout, own = await self._open_own(profile, supervisor)
+            # The command's own sandbox ends with the last process that the command has started.
+            self._own_layouts[profile] = layout
+            self._own[own] = True
+            self._report_group(own.group, True)
+            try:
+                child = await start_in(own, layout)
+            except BaseException:
+                self._end_own(own)
+                raise
+            child.on_exit = lambda left: None if left else self._end_own(own)
+            return child
         try:
-            child = start_in(supervisor, self._get_layout(use))
+            child = await start_in(supervisor, self._layouts[use])
+        except SupervisorSilent:
+            self._retire(supervisor)
+            raise
         except SupervisorGone:
-            self._kill_all()
-            supervisor = self._get_supervisor(use)
+            self._retire(supervisor)
+            supervisor = await self._get_supervisor(use)
             if supervisor is None:
                 raise SandboxUnavailable(0, self.problem or "the sandbox ended and cannot be restarted") from None
-            child = start_in(supervisor, self._get_layout(use))
+            child = await start_in(supervisor, self._layouts[use])
         if child.view is not None:
             child.on_exit = lambda left: supervisor.prepare_view()
         return child
 
+    async def _start_in_view(
+        self,
+        start: Callable[..., Awaitable[SandboxedChild]],
+        found: SandboxSupervisor,
+        layout: SandboxLayout,
+        profile: ProcessProfile,
+    ) -> SandboxedChild:
+        if found.views is None:
+            self._no_view = found.no_view
+            raise ViewUnavailable(0, found.no_view)
+        new: list[str] = []
+        if self._is_old:
+            new = [*self._secrets.find(), *list_exposed_sockets(layout, self._session, list_open_sockets())]
+        hidden, shown = list_view_covers(layout, (*new, *profile.hidden))
+        view = found.take_view()
+        try:
+            return await start(view=view, limits=self._options.limits, hidden=hidden, shown=shown)
+        except BaseException as error:
+            with suppress(OSError):
+                remove_layer(view)
+            if isinstance(error, ViewMountError):
+                raise self._note_no_view(error, found) from None
+            raise
+
     def find_level(self, command: str = "") -> CommandLevel:
-        """Return how commands are confined, or this one. A view of a new project is mounted to find out."""
+        """Return how commands are confined, or this one, as far as that was examined."""
         if not self.is_confining(command):
             return "none"
         return "kernel" if self.explain_no_view() else "view"
@@ -459,8 +540,6 @@ class Sandbox:
         """True if commands, or this one, run in a sandbox, with or without a view."""
         if self._options.backend == "off" or (command and self._is_exempt(command)):
             return False
-        if self.kind is None:
-            self._get_supervisor(WRITING)
         return self.kind not in (None, "none") and not self.problem
 
     def explain_level(self) -> str:
@@ -474,31 +553,25 @@ class Sandbox:
         return f"{reason[:1].upper()}{reason[1:]}. {hint}".strip()
 
     def explain_no_view(self) -> str:
-        """Return why commands cannot have a view of this project, as a clause, or "".
-
-        The first time, one is mounted to find out; that it works is remembered for later sessions.
-        """
+        """Return why commands cannot have a view of this project, as a clause, or ""."""
         if self._options.backend == "off":
             return "the sandbox is off (sandbox.backend)"
-        root, probe = self._session.root, self._load_probe()
-        if self._no_view is None and probe is not None and root in probe.with_views:
-            self._no_view = ""
         if self._no_view is None:
-            self._no_view = self._try_view()
-            if self._probe is not None and not self._no_view:
-                known = (*self._probe.with_views, root)[-_MAX_REMEMBERED:]
-                self._probe = replace(self._probe, with_views=known)
-                save_probe(self._probe_file, self._probe)
+            probe = self._load_probe()
+            return "" if probe is not None and self._session.root in probe.with_views else "it was not tried yet"
         return self._no_view
 
-    def _try_view(self) -> str:
-        supervisor = self._get_supervisor(WRITING)
+    async def _try_view(self) -> str | None:
+        """Return why commands cannot have a view, "" if they can, or None if that is not known."""
+        supervisor = await self._get_supervisor(WRITING)
         if supervisor is None:
             return self.problem or "no sandbox works on this machine"
         try:
-            self.start(["/"], "/", {}, 2, 2, replace(PROJECT, view=True))
+            await self.start(["/"], "/", {}, 2, 2, replace(PROJECT, view=True))
         except ViewUnavailable as error:
             return str(error)
+        except SandboxUnavailable:
+            return None
         except OSError:  # a folder is no program, but one would have been started in a view
             supervisor.prepare_view()
         return ""
@@ -521,7 +594,7 @@ class Sandbox:
             self._probe = replace(self._probe, no_view=reason)
             save_probe(self._probe_file, self._probe)
 
-    def _open_with_views(
+    async def _open_with_views(
         self, candidate: SandboxCandidate, layout: SandboxLayout, *, network: bool, join_network: str = ""
     ) -> SandboxSupervisor:
         """Create a sandbox in which commands can have views, or one without if that is not possible."""
@@ -530,59 +603,95 @@ class Sandbox:
             reason = "there is no folder for views"
         elif candidate.kind != "bubblewrap":
             reason = "only bubblewrap can mount views"
-        open_it = functools.partial(
-            open_sandbox, candidate, layout, network=network, path=self._path, join_network=join_network
-        )
+        open_it = functools.partial(self._open, candidate, layout, network=network, join_network=join_network)
         if not reason:
             try:
-                supervisor = open_it(views=self._folder.layers)
+                supervisor = await open_it(views=self._folder.layers)
             except SandboxSetupError as error:
-                if error.is_transient:
+                if error.is_transient or _is_outdated(layout, error):
                     raise
                 reason = str(error)
             else:
-                limit_processes(supervisor.pid, self._options.limits)
+                limits = self._options.limits
+                await run_in_thread(lambda _: limit_processes(supervisor.pid, limits), lambda _: supervisor.kill())
                 return supervisor
-        supervisor = open_it()
+        supervisor = await open_it()
         supervisor.no_view = reason
         if reason.endswith(os.strerror(errno.EPERM)):
             self._note_no_views(reason)
         return supervisor
 
-    def _start_apart(
-        self, profile: ProcessProfile, start: Callable[[SandboxSupervisor], SandboxedChild]
-    ) -> SandboxedChild:
+    async def _open(
+        self,
+        candidate: SandboxCandidate,
+        layout: SandboxLayout,
+        *,
+        network: bool,
+        join_network: str = "",
+        views: str = "",
+    ) -> SandboxSupervisor:
+        return await open_sandbox(
+            candidate,
+            layout,
+            network=network,
+            path=self._path,
+            join_network=join_network,
+            views=views,
+            answer_s=self._answer_s,
+        )
+
+    async def _start_apart(self, profile: ProcessProfile, start_in: StartIn) -> SandboxedChild:
         """Start git or a server in a sandbox of its own. What it leaves behind is killed when it exits."""
-        layout = self._plan_own_layout(profile)
         is_git = profile.name == "git"
-        known = next((spare for spare in self._spare if is_git and spare[0] == layout), None)
+        layout = await asyncio.to_thread(self._plan_own_layout, profile) if is_git else None
+        known = self._take_spare(layout) if layout is not None else None
         if known is not None:
-            self._spare.remove(known)
-            with suppress(SupervisorGone):
-                return self._start_once(*known, start, is_kept=True)
-        probe = self._load_probe()
+            with suppress(SupervisorGone, SupervisorSilent):
+                return await self._start_once(*known, start_in, is_kept=True)
+        network = profile.name == "git-remote" or profile.grants.network
+        layout, supervisor = await self._open_planned(profile, functools.partial(self._open, network=network), layout)
+        self._own[supervisor] = False
+        self._report_group(supervisor.group, True)
+        return await self._start_once(layout, supervisor, start_in, is_kept=is_git)
+
+    def _take_spare(self, layout: SandboxLayout) -> tuple[SandboxLayout, SandboxSupervisor] | None:
+        """Return an idle sandbox for this layout, or None. End those of the kind that no longer hide all of it."""
+        similar = [spare for spare in self._spare if is_same_but_hidden(spare[0], layout)]
+        for spare in similar:
+            if hides_all(spare[0], layout):
+                self._spare.remove(spare)
+                return spare
+        for spare in similar:
+            self._spare.remove(spare)
+            self._end_own(spare[1])
+        return None
+
+    async def _open_planned(
+        self,
+        profile: ProcessProfile,
+        open_it: Callable[[SandboxCandidate, SandboxLayout], Awaitable[SandboxSupervisor]],
+        layout: SandboxLayout | None = None,
+    ) -> tuple[SandboxLayout, SandboxSupervisor]:
+        """Create a sandbox for one process. It is planned anew if it fails: a path to hide may have disappeared.
+
+        Raise SandboxUnavailable: a process never runs with more or less than its profile says.
+        """
+        probe, why = self._load_probe(), ""
         if probe is None:
             raise SandboxUnavailable(0, self.problem or "The sandbox no longer works.")
-        network = profile.name == "git-remote" or profile.grants.network
-        why = ""
-        for _ in range(_MAX_TRIES):
+        for number in range(1, _MAX_OUTDATED_TRIES + 1):
+            layout = layout or await asyncio.to_thread(self._plan_own_layout, profile)
             try:
-                supervisor = open_sandbox(probe.candidate, layout, network=network, path=self._path)
-            except SandboxSetupError as error:  # a path to hide may have disappeared meanwhile
-                why, layout = str(error), self._plan_own_layout(profile)
-                continue
-            self._own[supervisor] = False
-            self._report_group(supervisor.group, True)
-            return self._start_once(layout, supervisor, start, is_kept=is_git)
+                return layout, await open_it(probe.candidate, layout)
+            except SandboxSetupError as error:
+                why = str(error)
+                if error.is_transient or (number >= _MAX_TRIES and not _is_outdated(layout, error)):
+                    break
+                layout = None
         raise SandboxUnavailable(0, f"The sandbox could not be created: {why}.")
 
-    def _start_once(
-        self,
-        layout: SandboxLayout,
-        supervisor: SandboxSupervisor,
-        start: Callable[[SandboxSupervisor], SandboxedChild],
-        *,
-        is_kept: bool,
+    async def _start_once(
+        self, layout: SandboxLayout, supervisor: SandboxSupervisor, start_in: StartIn, *, is_kept: bool
     ) -> SandboxedChild:
         """Start one program in this sandbox. If the program leaves nothing behind, the next can use it (`is_kept`)."""
 
@@ -596,7 +705,7 @@ class Sandbox:
                 self._end_own(supervisor)
 
         try:
-            child = start(supervisor)
+            child = await start_in(supervisor, layout)
         except BaseException:
             self._end_own(supervisor)
             raise
@@ -618,50 +727,58 @@ class Sandbox:
         exact = self.kind == "bubblewrap"
         return add_grants(base, self._session, grants.paths, removes=grants.removes, exact=exact)
 
-    def _open_own(self, profile: ProcessProfile, outer: SandboxSupervisor) -> SandboxSupervisor | None:
-        """Create the sandbox for a command with grants or a write scope; None if that fails."""
-        probe = self._load_probe()
-        if probe is None:
-            return None
-        layout = self._plan_own_layout(profile)
+    async def _open_own(
+        self, profile: ProcessProfile, outer: SandboxSupervisor
+    ) -> tuple[SandboxLayout, SandboxSupervisor]:
+        """Create the sandbox for a command with grants or a write scope. Raise SandboxUnavailable."""
         network = self._options.network or profile.grants.network
-        joinable = probe.candidate.kind == "bubblewrap" and not network and os.getuid() == 0
-        for joined in (f"/proc/{outer.pid}/ns/net", "") if joinable else ("",):
-            with suppress(SandboxSetupError):
-                open_it = self._open_with_views if profile.view else functools.partial(open_sandbox, path=self._path)
-                supervisor = open_it(probe.candidate, layout, network=network, join_network=joined)
-                self._own_layouts[profile] = layout
-                return supervisor
-        return None
+
+        async def open_it(candidate: SandboxCandidate, layout: SandboxLayout) -> SandboxSupervisor:
+            make = self._open_with_views if profile.view else self._open
+            if candidate.kind == "bubblewrap" and not network and os.getuid() == 0:
+                with suppress(SandboxSetupError, OSError):
+                    return await make(candidate, layout, network=False, join_network=f"/proc/{outer.pid}/ns/net")
+            return await make(candidate, layout, network=network)
+
+        return await self._open_planned(profile, open_it)
 
     def _end_own(self, supervisor: SandboxSupervisor) -> None:
         if supervisor in self._own:
             del self._own[supervisor]
-            supervisor.kill()
-            self._report_group(supervisor.group, False)
+            self._kill(supervisor)
 
-    def watch_protected_files(self, cwd: str, profile: ProcessProfile, *, is_alone: bool) -> None:
+    async def watch_protected_files(self, cwd: str, profile: ProcessProfile, *, is_alone: bool) -> None:
         """Note the state of the protected files before a command that may write."""
         if (profile.writes and not profile.view) or profile.name == "server":
-            before, now = self._protected_state, self._protected_files.read_state(os.path.realpath(cwd))
-            if before is not None and not is_alone:
-                self._late_changes += find_tampered_files(before, now, self._session.root)
-            self._protected_state = now
+            async with self._looking:
+                before, now = await self._look_again(cwd)
+                if before is not None and not is_alone:
+                    self._late_changes += find_tampered_files(before, now, self._session.root)
 
-    def find_tampered_files(self, cwd: str, profile: ProcessProfile) -> tuple[str, ...]:
+    async def find_tampered_files(self, cwd: str, profile: ProcessProfile) -> tuple[str, ...]:
         """Return the protected files that are new or changed since the last look."""
-        before = self._protected_state
-        if before is None or not profile.writes or profile.view:
+        if self._protected_state is None or not profile.writes or profile.view:
             return ()
-        self._protected_state = now = self._protected_files.read_state(os.path.realpath(cwd))
-        return find_tampered_files(before, now, self._session.root)
+        async with self._looking:
+            before, now = await self._look_again(cwd)
+        return find_tampered_files(before or now, now, self._session.root)
+
+    async def _look_again(self, cwd: str) -> tuple[ProtectedState | None, ProtectedState]:
+        """Return the state of the protected files at the last look, if any, and the one that is noted now."""
+        while True:
+            files, before = self._protected_files, self._protected_state
+            now = await asyncio.to_thread(files.read_state, os.path.realpath(cwd))
+            if files is self._protected_files and before is self._protected_state:  # else there was a look meanwhile
+                self._protected_state = now
+                return before, now
 
     def take_late_changes(self, *, look: bool) -> tuple[str, ...]:
         """Return the protected files that changed while no command ran but a process in the background did."""
-        changes = self._late_changes
-        if look:
-            changes += self.find_tampered_files(self._session.root, PROJECT)
-        self._late_changes = ()
+        changes, self._late_changes = self._late_changes, ()
+        if look and self._protected_state is not None:
+            before, now = self._protected_state, self._protected_files.read_state(self._session.root)
+            self._protected_state = now
+            changes += find_tampered_files(before, now, self._session.root)
         return tuple(dict.fromkeys(changes))
 
     def describe_denial(self, output: str, code: int, cwd: str, profile: ProcessProfile) -> str:
@@ -669,7 +786,9 @@ class Sandbox:
 
         A write in a read-only root is not named: the user has decided about it, so it is not offered without a sandbox.
         """
-        layout = self._own_layouts.get(profile) or self._get_layout(_choose_use(profile))
+        layout = self._own_layouts.get(profile) or self._layouts.get(_choose_use(profile))
+        if layout is None:
+            return ""
         network = self._options.network or profile.grants.network
         denial = describe_denial(output, code, cwd, layout, network=network)
         decided = [root.path for root in self._session.roots if not root.is_writable]
@@ -677,37 +796,65 @@ class Sandbox:
         return "" if path and any(contains(root, path) for root in decided) else denial
 
     def _note_use(self) -> None:
-        with suppress(RuntimeError):  # without an event loop the caller ends them soon
-            loop = asyncio.get_running_loop()
-            self._last_use = loop.time()
-            if self._idle_timer is None:
-                self._idle_timer = loop.call_later(self._idle_s, self._end_idle, loop)
+        loop = asyncio.get_running_loop()
+        self._last_use = loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = loop.call_later(self._idle_s, self._begin_idle_look, loop)
 
-    def _end_idle(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End the sandboxes in which nothing runs, unless one was used lately; look again later if there are any."""
+    def _begin_idle_look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._idle_timer = None
+        self._idle_look = loop.create_task(self._end_idle(loop))
+
+    async def _end_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the sandboxes in which nothing runs, unless one was used lately; look again later if there are any."""
         left = self._last_use + self._idle_s - loop.time()
         if left <= 0:
-            while self._spare:
-                self._end_own(self._spare.pop()[1])
-            if not any(self._own.values()) and all(map(self._is_idle, (*self._supervisors.values(), *self._retired))):
-                self._kill_shared()
-                self._kill_retired()
-        if self._supervisors or self._spare or self._retired:
-            self._idle_timer = loop.call_later(left if left > 0 else self._idle_s, self._end_idle, loop)
+            async with self._making:
+                while self._spare:
+                    self._end_own(self._spare.pop()[1])
+                if not any(self._own.values()) and await self._are_idle(self._supervisors.values()):
+                    self._kill_shared()
+                for supervisor in list(self._retired):
+                    if await self._is_idle(supervisor):
+                        self._retired.remove(supervisor)
+                        self._kill(supervisor)
+        self._idle_look = None
+        if self._idle_timer is None and (self._supervisors or self._spare or self._retired):
+            self._idle_timer = loop.call_later(left if left > 0 else self._idle_s, self._begin_idle_look, loop)
 
     def kill(self) -> None:
         """Kill the sandboxes and everything in them, and remove their temporary files."""
+        self._kills += 1
         self._kill_all()
         self._temporary_files = None
         self._folder.remove()
+
+    async def close(self) -> None:
+        """Kill the sandboxes and everything in them, and wait until nothing is left of them."""
+        if self._examination is not None:
+            self._examination.cancel()
+            await asyncio.wait([self._examination])
+        self.kill()
+        ended, self._ended = self._ended, []
+        if ended:
+            await asyncio.wait([asyncio.wrap_future(future) for future in ended], timeout=_CLOSE_SECONDS)
+
+    def _kill(self, supervisor: SandboxSupervisor) -> None:
+        supervisor.kill()
+        self._ended = [future for future in (*self._ended, supervisor.ended) if not future.done()]
+        if supervisor.group:
+            self._report_group(supervisor.group, False)
 
     def _kill_all(self) -> None:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
+        if self._idle_look is not None:
+            self._idle_look.cancel()
+            self._idle_look = None
         self._kill_shared()
-        self._kill_retired()
+        while self._retired:
+            self._kill(self._retired.pop())
         self._spare.clear()
         for supervisor in list(self._own):
             self._end_own(supervisor)
@@ -716,19 +863,10 @@ class Sandbox:
     def _kill_shared(self) -> None:
         """Kill the two sandboxes that commands share. The next command makes new ones."""
         for supervisor in self._supervisors.values():
-            supervisor.kill()
-            if supervisor.group:
-                self._report_group(supervisor.group, False)
+            self._kill(supervisor)
         self._supervisors.clear()
         self._layouts.clear()
         self._sharing.clear()
-
-    def _kill_retired(self) -> None:
-        for supervisor in self._retired:
-            supervisor.kill()
-            if supervisor.group:
-                self._report_group(supervisor.group, False)
-        self._retired.clear()
 
     def _load_probe(self) -> ProbeResult | None:
         if self._probe is None:
@@ -739,56 +877,71 @@ class Sandbox:
                 self._probe = probe
         return self._probe
 
-    def _get_layout(self, use: SandboxUse) -> SandboxLayout:
+    async def _plan(self, use: SandboxUse) -> SandboxLayout:
         if use not in self._layouts:
-            self._layouts[use] = plan_layout(
-                self._session,
-                writes=use[0],
-                protected_files=self._protected_files,
-                private=self._folder.temporary,
-                concealed=use[1],
+            self._layouts[use] = await asyncio.to_thread(
+                lambda: plan_layout(
+                    self._session,
+                    writes=use[0],
+                    protected_files=self._protected_files,
+                    private=self._folder.temporary,
+                    concealed=use[1],
+                )
             )
+            if use == WRITING:
+                layout = self._layouts[use]
+                self._temporary_files = TemporaryFiles(layout.temporaries, layout.persistent)
         return self._layouts[use]
 
     @property
     def temporary_files(self) -> TemporaryFiles | None:
-        """The temporary files of commands, or None if commands use those of the machine under their names."""
-        if self._temporary_files is None and self.is_confining() and self.kind == "bubblewrap":
-            layout = self._get_layout(WRITING)
-            self._temporary_files = TemporaryFiles(layout.temporaries, layout.persistent)
-        return self._temporary_files
+        """The temporary files of commands, or None if there are none or commands use those of the machine."""
+        return self._temporary_files if self.is_confining() and self.kind == "bubblewrap" else None
+
+    async def prepare_temporary_files(self) -> TemporaryFiles | None:
+        """Return the temporary files of commands also if no command has run."""
+        await self.probe()
+        if self._temporary_files is None and self.is_confining():
+            async with self._making:
+                await self._plan(WRITING)
+        return self.temporary_files
 
     def find_secret_files(self) -> tuple[str, ...]:
         """Return the files of the project that may contain secrets, for the profile of a command that hides them."""
         return self._secret_files.find()
 
-    def _get_supervisor(self, use: SandboxUse) -> SandboxSupervisor | None:
+    async def _get_supervisor(self, use: SandboxUse) -> SandboxSupervisor | None:
         """Return the sandbox to start commands in, creating it if needed; None if no backend works."""
-        # Kill all sandboxes if a writable root was replaced, and the shared ones if they are idle and outdated.
-        if WRITING in self._supervisors and self._identify_roots() != self._root_identities:
-            self._kill_all()
-        self._is_old = self._is_outdated()
-        if self._is_old and all(self._is_idle(supervisor) for supervisor in self._supervisors.values()):
-            self._kill_shared()
-            self._is_old = False
-        for other in [other for other in self._supervisors if not other[0]]:
-            # It hides what is no longer to be hidden, or it cannot reach the servers of the writable one.
-            is_useless = self._has_separate_network(other) if other == use else bool(other[1] and use[1])
-            if is_useless and self._is_idle(self._supervisors[other]):
-                ended = self._supervisors.pop(other)
-                ended.kill()
-                del self._layouts[other]
-                if ended.group:
-                    self._report_group(ended.group, False)
-        if use not in self._supervisors:
-            supervisor = self._make_supervisor(use)
-            if supervisor is None:
-                return None
-            self._supervisors[use] = supervisor
-            self._note_use()
-            if supervisor.group:
-                self._report_group(supervisor.group, True)
-        return self._supervisors[use]
+        async with self._making:
+            # Kill all sandboxes if a writable root was replaced, and the shared ones if they are idle and outdated.
+            if WRITING in self._supervisors and self._identify_roots() != self._root_identities:
+                self._kill_all()
+            for supervisor in [supervisor for supervisor in self._supervisors.values() if supervisor.is_silent]:
+                self._retire(supervisor)
+            self._is_old = bool(self._supervisors) and await asyncio.to_thread(self._is_outdated)
+            if self._is_old and await self._are_idle(self._supervisors.values()):
+                self._kill_shared()
+                self._is_old = False
+            for other in [other for other in self._supervisors if not other[0]]:
+                # It hides what is no longer to be hidden, or it cannot reach the servers of the writable one.
+                is_useless = self._has_separate_network(other) if other == use else bool(other[1] and use[1])
+                if is_useless and await self._is_idle(self._supervisors[other]):
+                    self._kill(self._supervisors.pop(other))
+                    del self._layouts[other]
+            if use not in self._supervisors:
+                planned_for = self._session, self._kills
+                supervisor = await self._make_supervisor(use)
+                if supervisor is None:
+                    return None
+                if planned_for != (self._session, self._kills):
+                    self._layouts.pop(use, None)
+                    self._kill(supervisor)
+                    raise SandboxUnavailable(0, "The sandbox was changed or closed meanwhile, so this was not run.")
+                self._supervisors[use] = supervisor
+                self._note_use()
+                if supervisor.group:
+                    self._report_group(supervisor.group, True)
+            return self._supervisors[use]
 
     def _is_outdated(self) -> bool:
         """True if there are other files to protect or to hide than when the sandboxes were created."""
@@ -802,14 +955,19 @@ class Sandbox:
             for layout in layouts
         )
 
-    def _is_idle(self, supervisor: SandboxSupervisor) -> bool:
+    async def _is_idle(self, supervisor: SandboxSupervisor) -> bool:
         """True if no process runs in the sandbox but our init programs."""
         is_outer = supervisor is self._supervisors.get(WRITING)
         inner = sum(not nested.group for nested in self._supervisors.values()) if is_outer else 0
         try:
-            return supervisor.count_children() <= inner
+            return await supervisor.count_children() <= inner
+        except SupervisorGone:
+            return True
         except OSError:
             return False
+
+    async def _are_idle(self, supervisors: Iterable[SandboxSupervisor]) -> bool:
+        return all([await self._is_idle(supervisor) for supervisor in list(supervisors)])
 
     def _has_separate_network(self, use: SandboxUse) -> bool:
         """True if a read-only sandbox has its own network although it could share the writable one's."""
@@ -823,7 +981,7 @@ class Sandbox:
                 found.append((status.st_dev, status.st_ino))
         return found
 
-    def _make_supervisor(self, use: SandboxUse) -> SandboxSupervisor | None:
+    async def _make_supervisor(self, use: SandboxUse) -> SandboxSupervisor | None:
         if use == WRITING:
             self._layouts.pop(use, None)
             self._root_identities = self._identify_roots()
@@ -832,41 +990,45 @@ class Sandbox:
             if probe.candidate.kind == "none":
                 return None
             try:
-                return self._open_without_downgrade(probe.candidate, use)
+                return await self._open_without_downgrade(probe.candidate, use)
             except SandboxSetupError:
                 self._probe = None
-        return self._try_candidates(use)
+        return await self._try_candidates(use)
 
-    def _open_without_downgrade(self, candidate: SandboxCandidate, use: SandboxUse) -> SandboxSupervisor | None:
+    async def _open_without_downgrade(self, candidate: SandboxCandidate, use: SandboxUse) -> SandboxSupervisor | None:
         """Create a sandbox of this kind. Return None if the machine can create one, but not for this project now.
 
         A project must not be able to force a weaker sandbox by its files. A path to hide may have disappeared
         meanwhile, so creation is retried with a new layout. Raise SandboxSetupError if the machine cannot create it.
         """
         self._error = why = ""
-        for _ in range(_MAX_TRIES):
+        for number in range(1, _MAX_OUTDATED_TRIES + 1):
+            layout = await self._plan(use)
             try:
-                layout = self._get_layout(use)
                 network = self._options.network
                 outer = self._supervisors.get(WRITING)
                 self._sharing.discard(use)
                 if use != WRITING and not network and candidate.kind == "bubblewrap" and outer is not None:
                     try:
-                        supervisor = self._open_sharing_network(outer, candidate, layout)
+                        supervisor = await self._open_sharing_network(outer, candidate, layout)
                     except (SandboxSetupError, OSError):
                         pass
                     else:
                         self._sharing.add(use)
                         return supervisor
                 if use == WRITING:
-                    return self._open_with_views(candidate, layout, network=network)
-                return open_sandbox(candidate, layout, network=network, path=self._path)
+                    return await self._open_with_views(candidate, layout, network=network)
+                return await self._open(candidate, layout, network=network)
             except SandboxSetupError as error:
                 self._layouts.pop(use, None)
-                if not error.is_transient and not can_open(candidate, network=self._options.network, path=self._path):
-                    raise
                 why = str(error)
                 if error.is_transient:
+                    break
+                if _is_outdated(layout, error):
+                    continue
+                if not await can_open(candidate, network=self._options.network, path=self._path):
+                    raise
+                if number >= _MAX_TRIES:
                     break
         self._error = (
             f"The sandbox {candidate.kind} works on this machine but could not be created now: {why}. "
@@ -874,7 +1036,7 @@ class Sandbox:
         )
         return None
 
-    def _try_candidates(self, use: SandboxUse) -> SandboxSupervisor | None:
+    async def _try_candidates(self, use: SandboxUse) -> SandboxSupervisor | None:
         if self._probe_file is not None:  # a folder of Odin's that appeared later would have to be hidden, too
             with suppress(OSError):
                 self._probe_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -882,7 +1044,7 @@ class Sandbox:
         supervisor, found = None, SandboxCandidate("none")
         for candidate in list_candidates(self._options.backend):
             try:
-                supervisor, found = self._open_without_downgrade(candidate, use), candidate
+                supervisor, found = await self._open_without_downgrade(candidate, use), candidate
             except SandboxSetupError as error:
                 reasons.setdefault(candidate.kind, str(error))
             else:
@@ -893,14 +1055,11 @@ class Sandbox:
             save_probe(self._probe_file, self._probe)
         return supervisor
 
-    def _open_sharing_network(
+    async def _open_sharing_network(
         self, outer: SandboxSupervisor, candidate: SandboxCandidate, layout: SandboxLayout
     ) -> SandboxSupervisor:
         """Create the read-only sandbox in the writable one's network: root joins its namespace, other users nest it."""
         if os.getuid() == 0:
-            return open_sandbox(
-                candidate, layout, network=False, path=self._path, join_network=f"/proc/{outer.pid}/ns/net"
-            )
-        return open_nested_supervisor(
-            outer, build_nested_argv(find_program("bwrap", self._path), sys.executable, layout), {"PATH": self._path}
-        )
+            return await self._open(candidate, layout, network=False, join_network=f"/proc/{outer.pid}/ns/net")
+        argv = build_nested_argv(find_program("bwrap", self._path), sys.executable, layout)
+        return await open_nested_supervisor(outer, argv, {"PATH": self._path}, answer_s=self._answer_s)

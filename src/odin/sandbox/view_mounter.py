@@ -9,8 +9,8 @@ Runs in the interpreter of the init program, see there.
 """
 
 import os
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # `typing` takes longer to import than the interpreter to start
 if TYPE_CHECKING or __package__:
     from odin.sandbox import lockdown
     from odin.sandbox.renames import RenameHelper
@@ -67,7 +67,13 @@ class ViewMounter:
         """Hide these paths of the view, except `shown`, which lie in them: roots stay writable, others do not."""
         opened = {path: os.open(path, os.O_PATH) for path in shown}
         inner = [path for path in hidden if any(path.startswith(f"{place}/") for place in shown)]
-        folders = self._cover([path for path in hidden if path not in inner])
+        os.close(os.open(_EMPTY, os.O_CREAT | os.O_WRONLY, 0o644))
+        # What is bound from a read-only mount is read-only.
+        self._bind(_EMPTY, _EMPTY, lockdown.MS_RDONLY)
+        outer = [path for path in hidden if path not in inner]
+        open_folders = [path for path in outer if any(place.startswith(f"{path}/") for place in shown)]
+        self._cover([path for path in outer if path not in open_folders])
+        self._cover(open_folders, 0)
         for path, fd in opened.items():
             is_folder = os.path.isdir(f"/proc/self/fd/{fd}")  # noqa: PTH112
             os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
@@ -75,20 +81,26 @@ class ViewMounter:
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
             self._bind(f"/proc/self/fd/{fd}", path, 0 if path in self._roots else lockdown.MS_RDONLY)
             os.close(fd)
-        for path in [*folders, *self._cover(inner)]:  # what is written there would be lost without a word
+        self._cover(inner)
+        for path in open_folders:  # what is written there would be lost without a word
             lockdown.mount(None, path, None, lockdown.MS_REMOUNT | _SAFE | lockdown.MS_RDONLY)
+        lockdown.unmount(_EMPTY)
+        os.unlink(_EMPTY)  # noqa: PTH108
 
-    def _cover(self, paths: "list[str]") -> "list[str]":
-        """Mount an empty folder over each folder and an empty file over each file. Return the folders."""
-        folders = [path for path in paths if os.path.isdir(path)]  # noqa: PTH112
+    def _cover(self, paths: "list[str]", flags: int = lockdown.MS_RDONLY) -> None:
+        """Mount an empty folder over each folder and an empty file over each file.
+
+        Sockets are removed and made again at any time. So each is one step: a second one would find something else in
+        that place. What has just been removed needs no cover.
+        """
         for path in paths:
-            if path in folders:
-                lockdown.mount("tmpfs", path, "tmpfs", _SAFE, "mode=755")
-            elif os.path.exists(path):  # noqa: PTH110
-                os.close(os.open(_EMPTY, os.O_CREAT | os.O_WRONLY, 0o644))
-                self._bind(_EMPTY, path, lockdown.MS_RDONLY)
-                os.unlink(_EMPTY)  # noqa: PTH108
-        return folders
+            try:
+                if os.path.isdir(path):  # noqa: PTH112
+                    lockdown.mount("tmpfs", path, "tmpfs", _SAFE | flags, "mode=755")
+                elif os.path.exists(path):  # noqa: PTH110
+                    lockdown.mount(_EMPTY, path, None, lockdown.MS_BIND)
+            except FileNotFoundError:
+                continue
 
     def _bind(self, source: str, path: str, flags: int) -> None:
         lockdown.mount(source, path, None, lockdown.MS_BIND)

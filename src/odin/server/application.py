@@ -182,7 +182,6 @@ _HANDLERS: dict[str, Handler] = {
     "memory": lambda one, query, body: one.client.read_memory(),
     "processes": lambda one, query, body: one.client.list_processes(),
     "process": lambda one, query, body: one.client.read_process(query.id, query.after),
-    "working": lambda one, query, body: one.client.is_working(),
     "loop": lambda one, query, body: one.client.get_loop_status(query.agent),
     "rewind": lambda one, query, body: one.client.plan_rewind(body),
     "status": lambda one, query, body: one.client.read_status_line(body.facts),

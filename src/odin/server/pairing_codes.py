@@ -16,6 +16,9 @@ MAX_CODES = 3
 ATTEMPTS_PER_MINUTE = 20
 ATTEMPTS_PER_ADDRESS = 5
 
+HASH_COST = 2**14
+"""The cost of scrypt, a power of 2: 16 MB and about 50 ms for each code that is tried."""
+
 _LENGTH = 8
 
 
@@ -47,7 +50,7 @@ def hash_code(text: str, salt: str) -> str:
     """Return the hash of a code: slow, because a short one could be found from a fast hash within its hour."""
     import hashlib
 
-    return hashlib.scrypt(text.encode(), salt=salt.encode(), n=2**14, r=8, p=1).hex()
+    return hashlib.scrypt(text.encode(), salt=salt.encode(), n=HASH_COST, r=8, p=1).hex()
 
 
 def find_by_digest(records: Iterable[D], digest: str) -> D | None:

@@ -270,7 +270,9 @@ def read_log(path: Path) -> Iterator[Envelope]:
                     "Update Odin to open it. The file was not changed.",
                 ) from error
             except (msgspec.MsgspecError, UnicodeError):
-                continue
+                pass
+            if not line.endswith(b"\n"):  # it is being written; the rest of it would be read as a torn line
+                return
 
 
 @contextlib.contextmanager

@@ -50,6 +50,7 @@ from odin.core.event import (
 from odin.core.event_values import DEFAULT_ROLE, CachedFile, CallStatus, ExitReason, Mode
 from odin.core.format import clip
 from odin.core.message import Message, Usage
+from odin.core.op import BYPASS_PERMISSIONS
 from odin.core.policy import SessionRule
 from odin.core.prompt import copy_prompt
 from odin.core.root import Root
@@ -69,8 +70,8 @@ _RESTRICTIVE_MODES = ("dontAsk",)
 _FORMER_MODES = {"plan": "default"}
 """Permission modes of older logs, and what they mean now: `plan` is only a mode."""
 
-_UNMENTIONED_MODES = ("", "default", "bypassPermissions", *_RESTRICTIVE_MODES)
-"""Modes not mentioned on resume; `bypassPermissions` is never restored anyway."""
+_UNMENTIONED_MODES = ("", "default", *_RESTRICTIVE_MODES)
+"""Modes not mentioned on resume."""
 
 _MAX_MENTIONED = 5
 
@@ -119,6 +120,8 @@ def describe_resumed_grants(earlier: Grants, current: Grants) -> str:
 class SessionPermissions:
     """`chosen_mode` is the mode the user chose in this session, or "" if the configuration decides.
 
+    `previous_mode` holds again when bypassPermissions ends; until that is chosen, it is the mode itself.
+
     `roots` are the folders besides the project, `added_roots` those of them that the user added in the session.
 
     Grants hold in the project at `root`.
@@ -132,6 +135,7 @@ class SessionPermissions:
         self.root = ""
         self.mode = "default"
         self.chosen_mode = ""
+        self.previous_mode = "default"
         self.rules: tuple[SessionRule, ...] = ()
         self.budget_usd: float | None = None
         self.added_roots: tuple[Root, ...] = ()
@@ -157,7 +161,9 @@ class SessionPermissions:
             case SessionOpened():
                 self._open(event)
             case PermissionModeChanged():
-                self.mode = self.chosen_mode = _FORMER_MODES.get(event.mode, event.mode)
+                self.mode = _FORMER_MODES.get(event.mode, event.mode)
+                if self.mode != BYPASS_PERMISSIONS:
+                    self.chosen_mode = self.previous_mode = self.mode
             case RuleAdded() if event.scope == "session":  # stays until removed, even after a rewind
                 self.rules = (*self._list_rules_without(event), SessionRule(event.text, event.action, event.role))
             case RuleRemoved() if event.scope == "session":
@@ -177,11 +183,10 @@ class SessionPermissions:
         grants = self.get_grants(event.root)
         self.rules, self.chosen_mode, self.budget_usd = grants.rules, grants.permission, grants.budget_usd
         self.root, self.added_roots, self.roots = event.root, grants.roots, event.roots
-        if self.chosen_mode == "bypassPermissions":
-            self.chosen_mode = ""
         configured = str(event.config.get("permission_mode") or "default")
         mode = event.permission_mode or self.chosen_mode or configured
         self.mode = _FORMER_MODES.get(mode, mode)
+        self.previous_mode = self.mode if self.mode != BYPASS_PERMISSIONS else self.chosen_mode or "default"
 
     def _list_rules_without(self, event: RuleAdded | RuleRemoved) -> tuple[SessionRule, ...]:
         return tuple(rule for rule in self.rules if rule != SessionRule(event.text, event.action, event.role))

@@ -306,7 +306,8 @@ def _guess_api(seen: SeenRequest) -> Api:
 
 _APIS: dict[str, Api] = {"/v1/messages": "anthropic", "/v1/chat/completions": "chat", "/v1/responses": "responses"}
 _SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
-_START_TIMEOUT = 10.0
+_TIMEOUT_S = 60.0
+"""Limit of every wait, also on a busy machine."""
 _DEFAULT_MODELS = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-4.1", "google": "gemini-3.8-flash"}
 
 
@@ -383,7 +384,7 @@ class ScriptedServer:
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(listener, ready), name="scripted-model", daemon=True)
         self._thread.start()
-        if not ready.wait(_START_TIMEOUT):
+        if not ready.wait(_TIMEOUT_S):
             raise TimeoutError("The scripted server did not start.")
         return self
 
@@ -399,14 +400,14 @@ class ScriptedServer:
         if self._log is not None:
             self._log.close()
 
-    def wait_for(self, count: int, timeout: float = 10.0) -> SeenRequest:
+    def wait_for(self, count: int, timeout: float = _TIMEOUT_S) -> SeenRequest:
         """Wait until this many model requests have arrived and return the last one."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.requests) >= count, timeout):
                 raise TimeoutError(f"Only {len(self.requests)} of {count} requests came within {timeout:g} s.")
             return self.requests[count - 1]
 
-    def wait_idle(self, timeout: float = 10.0) -> None:
+    def wait_idle(self, timeout: float = _TIMEOUT_S) -> None:
         """Wait until every request so far is answered or abandoned by its client."""
         with self._changed:
             if not self._changed.wait_for(self._is_idle, timeout):

@@ -55,10 +55,10 @@ class SpawnTool(Tool[SpawnArgs]):
         return explain_not_runnable(args.command)
 
     async def run(self, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
-        return spawn_process(self._background, args, ctx)
+        return await spawn_process(self._background, args, ctx)
 
 
-def spawn_process(background: BackgroundProcesses, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
+async def spawn_process(background: BackgroundProcesses, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
     """Start a background process. Return its id, or the error."""
     reason = explain_not_runnable(args.command)
     if reason:
@@ -76,7 +76,7 @@ def spawn_process(background: BackgroundProcesses, args: SpawnArgs, ctx: ToolCon
         notify=args.notify.strip(),
     )
     try:
-        spawned = background.start(request)
+        spawned = await background.start(request)
     except SpawnRefused as error:
         return fail(f"Not run: {error}")
     except OSError as error:
@@ -139,7 +139,7 @@ class SpawnStatusTool(Tool[SpawnStatusArgs]):
                 for spawned in self._background.list_all()
             ]
             return ToolOutput(text=to_printable("\n".join(lines) or "No background processes."))
-        self._background.look_for_ports()
+        await self._background.look_for_ports()
         spawned = self._background.get(args.id)
         if spawned is None:
             return fail(describe_unknown_id(args.id, self._background))
@@ -296,7 +296,7 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
         if reason:
             return fail(reason)
         if args.run_in_background:
-            return self._spawn(args, ctx)
+            return await self._spawn(args, ctx)
         timeout_ms = DEFAULT_MS if args.timeout is None or args.timeout <= 0 else args.timeout
         seconds = min(timeout_ms, MAX_MS) / 1000
         progress = CommandProgress(ctx.progress, ctx.environment.timing.command_output_s)
@@ -340,10 +340,10 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
         note = to_printable(f"Sent to the background: {spawned.name}")
         return ToolOutput(text=to_printable(text), note=note, asynchronous=True)
 
-    def _spawn(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
+    async def _spawn(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
         if self._background is None:
             return fail("Not run: background processes are not available here. End the command with & instead.")
-        return spawn_process(self._background, SpawnArgs(args.command, args.description, args.timeout), ctx)
+        return await spawn_process(self._background, SpawnArgs(args.command, args.description, args.timeout), ctx)
 
 
 def _make_partial(args: ExecuteArgs, stopped: CommandResult) -> ToolOutput:

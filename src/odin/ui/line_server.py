@@ -8,16 +8,14 @@ from typing import Any, Literal, TextIO, cast, get_args
 
 from odin.core.client import Client, Snapshot
 from odin.core.errors import OdinError, UnknownMode
-from odin.core.event import Envelope, PromptDropped, PromptInjected, TurnEnded, TurnStarted
+from odin.core.event import Envelope, TurnEnded, TurnStarted, WorkEnded
 from odin.core.event_values import ExitReason, Mode
 from odin.core.op import Interrupt, Prompt
+from odin.core.prompt_follower import PromptFollower
 from odin.ui.exit import StopSignals, get_exit_code, report_broken_output
 from odin.ui.pipes import PipeWriter
 
 INPUT_CLOSED = "No answer: the input was closed."
-
-_IDLE_CHECK_S = 0.1
-"""Interval of the checks for the end of delegated work."""
 
 Outcome = Literal["completed", "cancelled", "error"]
 
@@ -49,15 +47,11 @@ class LineServer(ABC):
         self._is_reading = False
         self._has_program = False
         self._is_stopping = False
-        self._is_awaiting_team = False
         self._is_idle_told = True
         self._last_outcome: Outcome = "completed"
         """How the last turn of the main agent ended."""
-        self._prompts: dict[str, str] = {}
-        """The prompts of this program that have no answer yet, with the agents they are for."""
-        self._paused: set[str] = set()
-        """Those that an interrupt left in the queue: this run does not wait for them."""
-        self._running = ""
+        self._follower = PromptFollower()
+        """Follows the prompts of this program that have no answer yet."""
         self._next_interrupt: Interrupt | None = None
         self._code = 0
         self._loop = asyncio.get_running_loop()
@@ -99,7 +93,10 @@ class LineServer(ABC):
         self._output.broken.add_done_callback(lambda _: self.finish())
         self._is_reading = self._has_program = lines is not None
         try:
-            await self.start(await self._client.snapshot())
+            shot = await self._client.snapshot()
+            self._follower.is_working, self._follower.running = shot.is_working, shot.running_turn
+            self._is_idle_told = not shot.is_working
+            await self.start(shot)
             self._spawn(self._pump(events))
             if prompt is not None:
                 await self._submit_prompt(prompt)
@@ -119,7 +116,9 @@ class LineServer(ABC):
         Queued prompts stay paused in the log until the session is resumed.
         """
         self._is_stopping = True
-        self._prompts = {self._running: ""} if self._running in self._prompts else {}
+        for prompt in tuple(self._follower.prompts.values()):
+            if prompt.agent or prompt.state != "running":
+                self._follower.forget(prompt.id)
         self._finish_if_done()
 
     def finish(self) -> None:
@@ -129,39 +128,25 @@ class LineServer(ABC):
     @property
     def _expects_more(self) -> bool:
         """True if a prompt has no answer yet, or lines can still come."""
-        return bool(self._prompts) or (self._is_reading and not self._is_stopping)
+        return self._follower.is_waiting or (self._is_reading and not self._is_stopping)
 
     def _finish_if_done(self) -> None:
-        """Finish if every prompt has its answer, no more input can come, and no delegated work goes on."""
+        """Finish if every prompt has its answer, no more input can come, and nothing works any more."""
         if self._expects_more or self._done.done():
             return
-        if self._is_stopping:
-            self.finish()
-        else:
-            self._await_idle()
+        if not self._is_stopping:
+            if self._follower.is_working:
+                return
+            self.tell_idle()
+        self.finish()
 
-    def _await_idle(self) -> None:
-        if not self._is_awaiting_team:
-            self._is_awaiting_team = True
-            self._spawn(self._tell_when_idle())
-
-    @property
-    def _has_turns(self) -> bool:
-        return bool(self._running or self._prompts)
-
-    async def _tell_when_idle(self) -> None:
-        """Tell the program that nothing works any more, sub-agents included.
-
-        Stop waiting while there is a turn or a prompt: its end starts this again.
-        """
-        while not self._has_turns and await self._client.is_working():  # noqa: ASYNC110 (some ends have no event)
-            await asyncio.sleep(_IDLE_CHECK_S)
-        self._is_awaiting_team = False
-        if self._has_turns:
-            return
-        self.tell_idle()
-        if not self._expects_more:
-            self.finish()
+    def _note_end(self) -> None:
+        """A prompt or all work has ended."""
+        if not self._follower.is_waiting:
+            self._next_interrupt = None
+            if not self._follower.is_working:
+                self.tell_idle()
+        self._finish_if_done()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = self._loop.create_task(work)
@@ -185,41 +170,31 @@ class LineServer(ABC):
         self.finish()
 
     async def _follow(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if isinstance(event, PromptDropped) and event.id in self._paused.union(self._prompts):  # by another client
-            self._paused.discard(event.id)
-            self.refuse(event.id, OdinError("The prompt was removed from the queue."))
-        elif isinstance(event, PromptInjected):
-            self._finish_prompt(event.id)
-        elif isinstance(event, TurnStarted):
+        event, changed = envelope.event, self._follower.apply(envelope)
+        if isinstance(event, TurnStarted):
             self._is_idle_told = False
-            if not envelope.agent:
-                self._running = event.id
-                if (op := self._next_interrupt) is not None:
-                    self._next_interrupt = None
-                    await self._client.submit(op)
-        elif isinstance(event, TurnEnded):
-            if not envelope.agent:
-                self._running = ""
-                self._last_outcome = get_outcome(event)
-                # A program that sends the prompts reads about checks and denials; SDKs raise for other codes.
-                is_well = event.reason == "interrupted" or (event.reason == "end_turn" and self._has_program)
-                self._code = 0 if is_well else get_exit_code(event)
-            if event.reason == "interrupted" and self._prompts:
-                for item in (await self._client.snapshot()).queue:
-                    if item.paused and self._prompts.pop(item.id, None) is not None:
-                        self._paused.add(item.id)
-            self._finish_prompt(event.id)
+            if not envelope.agent and (op := self._next_interrupt) is not None:
+                self._next_interrupt = None
+                await self._client.submit(op)
+        elif isinstance(event, TurnEnded) and not envelope.agent:
+            self._last_outcome = get_outcome(event)
+            # A program that sends the prompts reads about checks and denials; SDKs raise for other codes.
+            is_well = event.reason == "interrupted" or (event.reason == "end_turn" and self._has_program)
+            self._code = 0 if is_well else get_exit_code(event)
+        for prompt in changed:
+            if prompt.state == "dropped":  # by another client
+                self.refuse(prompt.id, OdinError(prompt.loss))
+            elif prompt.state in ("ended", "unanswered"):
+                self._finish_prompt(prompt.id)
+        if isinstance(event, WorkEnded):
+            self._note_end()
 
     def _finish_prompt(self, prompt_id: str) -> None:
-        self._prompts.pop(prompt_id, None)
-        if not self._prompts:
-            self._next_interrupt = None
-            self._await_idle()
-        self._finish_if_done()
+        self._follower.forget(prompt_id)
+        self._note_end()
 
     async def _submit_prompt(self, prompt: Prompt) -> None:
-        self._prompts[prompt.id] = prompt.agent
+        self._follower.follow(prompt.id, prompt.agent)
         try:
             await self._client.submit(prompt)
         except OdinError as error:
@@ -230,9 +205,8 @@ class LineServer(ABC):
 
         Return False if nothing works.
         """
-        if self._running:
-            return await self._client.submit(op)
-        if "" in self._prompts.values():
+        waiting = self._follower.prompts.values()
+        if not self._follower.running and any(not one.agent and one.state == "submitted" for one in waiting):
             self._next_interrupt = op
             return True
         is_stopped = await self._client.submit(op)

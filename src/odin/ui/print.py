@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from odin.core.call_events import PlanAsked, ThinkingEnded
 from odin.core.client import Client
-from odin.core.event import Envelope, TurnEnded
+from odin.core.event import Envelope, TurnEnded, WorkEnded
 from odin.core.op import Answer, Prompt
+from odin.core.prompt_follower import PromptFollower
 from odin.core.text import SAID_ONCE
 from odin.ui.exit import (
     ALL_DENIED,
@@ -107,40 +108,16 @@ async def run_json(
     if out is None:
         return run.report_closed_output()
     translator = StreamTranslator(await client.get_info())
-    messages: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
 
     def translate(envelope: Envelope) -> None:
-        messages[:] = translator.translate(envelope)
+        results.extend(one for one in translator.translate(envelope) if one["type"] == "result")
 
     ended = await run.follow(prompt, translate)
     if ended is None:
         return run.code
-    data = msgspec.json.encode(messages[-1])
+    data = msgspec.json.encode(results[-1])
     return await run.deliver(ended, out, (escape_json(data) if out.isatty() else data) + b"\n")
-
-
-_IDLE_CHECK_S = 0.5
-"""Interval of the checks for delegated work that ended without an event."""
-
-
-async def stream_until_idle(
-    events: AsyncIterator[Envelope], is_waiting: Callable[[], bool], client: Client
-) -> AsyncIterator[Envelope]:
-    """Yield the events; while `is_waiting()` is true, stop when no delegated work is left."""
-    while True:
-        upcoming = anext(events, None)
-        if is_waiting():
-            upcoming = asyncio.ensure_future(upcoming)
-            try:
-                while not (await asyncio.wait({upcoming}, timeout=_IDLE_CHECK_S))[0]:
-                    if not await client.is_working():
-                        return
-            finally:
-                upcoming.cancel()
-        envelope = await upcoming
-        if envelope is None:
-            return
-        yield envelope
 
 
 class _TurnRun:
@@ -158,6 +135,7 @@ class _TurnRun:
     ) -> None:
         keyboard = started.keyboard if started is not None else None
         self.code = 0
+        self._loss = "The session was closed before the answer was complete."
         self._started = started
         self._owns_process = owns_process
         self._verbose = verbose
@@ -180,7 +158,7 @@ class _TurnRun:
         return EXIT_READER_GONE
 
     async def follow(self, prompt: Prompt, on_event: Callable[[Envelope], None] | None = None) -> TurnEnded | None:
-        """Return the end of the turn, or None if it was abandoned; `code` is then the exit code.
+        """Return the end of the prompt's turn, or None if there is no answer; `code` is then the exit code.
 
         If a headless turn has delegated work, wait for it and return the end of the turn that reads its result.
         """
@@ -214,7 +192,7 @@ class _TurnRun:
             ended = pump.result() if pump.done() and not pump.cancelled() else None
         if ended is None and not self.code:
             self.code = 1
-            write_text(self._err, "The session was closed before the answer was complete.\n")
+            write_text(self._err, f"{self._loss}\n")
         return ended
 
     async def deliver(self, ended: TurnEnded, out: TextIO, data: bytes) -> int:
@@ -240,20 +218,27 @@ class _TurnRun:
     async def _pump(
         self, events: AsyncIterator[Envelope], prompt_id: str, watches: Iterable[Callable[[Envelope], None]]
     ) -> TurnEnded | None:
-        turns: list[TurnEnded] = []
-        async for envelope in stream_until_idle(events, lambda: bool(turns), self._client):
+        follower, ended = PromptFollower(), None
+        prompt = follower.follow(prompt_id)
+        if self._started is not None:
+            prompt.state, prompt.turn = "running", prompt_id
+        async for envelope in events:
             for watch in watches:
                 watch(envelope)
             event = envelope.event
-            if isinstance(event, TurnEnded) and not envelope.agent and (event.id == prompt_id or turns):
-                turns.append(event)
-                if self._started is not None or not await self._client.is_working():
-                    break
+            follower.apply(envelope)
+            if isinstance(event, TurnEnded) and not envelope.agent and prompt.ended is not None:
+                ended = event
+            if self._started is not None and ended is not None:
+                break
+            if prompt.loss or (isinstance(event, WorkEnded) and not prompt.is_pending):
+                self._loss = prompt.loss
+                break
             if isinstance(event, PlanAsked) and self._started is None:  # the plan is the answer
                 await self._client.submit(Answer(event.ask_id, "keep_planning", by="headless"))
             else:
                 self._show(envelope)
-        return turns[-1] if turns else None
+        return ended
 
     def _show(self, envelope: Envelope) -> None:
         if self._answer is not None:

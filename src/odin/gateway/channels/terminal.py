@@ -42,12 +42,13 @@ class TerminalChannel:
         self._inbox = inbox
         self._path.unlink(missing_ok=True)
         with shorten_path(self._path) as name:
-            server = await asyncio.start_unix_server(self._serve, name, limit=_MAX_LINE)
-            self._path.chmod(0o600)
+            server = await asyncio.start_unix_server(self._serve, name, limit=_MAX_LINE, start_serving=False)
         try:
-            async with server:
-                await asyncio.get_running_loop().create_future()
+            self._path.chmod(0o600)
+            await server.start_serving()  # may be cancelled
+            await asyncio.get_running_loop().create_future()
         finally:
+            server.close()
             self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -83,8 +83,6 @@ async def run_command(perform: Perform, session: str, asked: CommandRequest, inf
     if name in (*NOT_FOR_PAGES, *_BY_THE_PAGE) or not commands.has_command(name):
         raise UsageError(f"/{name} does not work here.", "/help lists the commands.")
     draft = await commands.run(name, rest)
-    if commands.stop_following():
-        raise UsageError("Nothing can be followed here.", "/ps ID shows the output so far.")
     opened = (await sessions.client.get_info()).session
     return CommandAnswer(
         out.getvalue(),

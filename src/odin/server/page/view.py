@@ -139,7 +139,7 @@ class SessionView:
             self.facts = SessionFacts(info)
             self.folders = ShownFolders(info.cwd, self.folders.home)
             self._past = shot.seq
-            self._follower.start(self._client, shot.seq, is_working=shot.executing or shot.team_working)
+            self._follower.start(self._client, shot.seq, is_working=shot.is_working)
             if shot.seq < 0:  # a new session has no event yet
                 self._is_stale.set()
             while not self.is_over:
@@ -173,7 +173,7 @@ class SessionView:
         state = {
             **{name: getattr(shot, name) for name in _FROM_SNAPSHOT},
             **{name: getattr(info, name) for name in _FROM_INFO},
-            "is_working": shot.executing or shot.team_working,
+            "is_working": shot.is_working,
             "processes": [
                 msgspec.to_builtins(one)
                 | _encode_mark(*_PROCESS_MARKS.get(one.status, ("■", "dim")))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from odin.core.call_events import AnswerEvent
 from odin.core.client import Client, SessionInfo, SessionSummary, Snapshot
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import ContextAdded, Envelope, ModeChanged, PermissionModeChanged
+from odin.core.event import ContextAdded, Envelope, ModeChanged
 from odin.core.event_values import Mode
 from odin.core.interaction import Interaction, InteractionKind
 from odin.core.message import Attachment
@@ -26,7 +26,7 @@ from odin.ui.jsonl.slash_commands import find_builtin_command, run_builtin_comma
 from odin.ui.jsonl.translator import EventTranslator, present_request
 from odin.ui.line_server import LineServer, parse_mode, run_server
 from odin.ui.pipes import PipeWriter
-from odin.ui.slash_commands.actions import CommandContext, PermissionModeSwitch, refuse_unknown_command
+from odin.ui.slash_commands.actions import CommandContext, refuse_unknown_command
 
 ListSessions = Callable[[], Awaitable[tuple[SessionSummary, ...]]]
 
@@ -88,8 +88,6 @@ class _JsonlServer(LineServer):
         self._types = types
         self._output_schema = output_schema
         self._list_sessions = list_sessions
-        self._permission_mode = PermissionModeSwitch()
-        self._permission_mode.enter_session(info.permission_mode)
         self._translator = EventTranslator()
         self._requests: dict[str, Interaction] = {}
         self._shells: set[str] = set()
@@ -100,7 +98,6 @@ class _JsonlServer(LineServer):
         info = self._info
         if shot.executing:
             self._mode = shot.agent_mode
-        self._is_idle_told = not (shot.executing or shot.team_working)
         self._send(
             payloads.ReadyPayload(
                 seq=shot.seq,
@@ -112,7 +109,7 @@ class _JsonlServer(LineServer):
                 permission_mode=info.permission_mode,
                 role=info.role,
                 roles=tuple(agent.name for agent in await self._client.list_agents() if agent.is_role),
-                working=not self._is_idle_told,
+                working=shot.is_working,
                 commands=tuple(commands.COMMANDS),
                 events=payloads.EVENT_TYPES,
                 slash_commands=tuple(command.name for command in await self._client.list_commands()),
@@ -122,8 +119,6 @@ class _JsonlServer(LineServer):
         )
         for interaction in shot.interactions:
             self._ask(present_request(interaction))
-        if not self._is_idle_told:
-            self._await_idle()
 
     def _ask(self, payload: payloads.RequestPayload) -> None:
         if payload.id not in self._requests:  # or it was pending at the start
@@ -150,8 +145,6 @@ class _JsonlServer(LineServer):
             self._requests.pop(event.ask_id, None)
         elif isinstance(event, ModeChanged) and not envelope.agent:
             self._mode = event.mode
-        elif isinstance(event, PermissionModeChanged):
-            self._permission_mode.record_mode(event.mode)
         elif isinstance(event, ContextAdded) and event.id in self._shells:
             self._shells.discard(event.id)
             self._finish_if_done()
@@ -181,7 +174,7 @@ class _JsonlServer(LineServer):
         match parsed.command:
             case commands.SendCommand() as command if find_builtin_command(command.text) is None:
                 prompt_id = os.urandom(6).hex()
-                self._prompts[prompt_id] = command.agent  # a `cancel` that follows is about this prompt
+                self._follower.follow(prompt_id, command.agent)  # a `cancel` that follows is about this prompt
                 self._ordered.put_nowait(partial(self._answer, parsed, number, prompt_id))
             case (
                 commands.SendCommand()
@@ -255,8 +248,8 @@ class _JsonlServer(LineServer):
             mode=self._mode,
             permission_mode=info.permission_mode,
             role=info.role,
-            turn=self._running,
-            working=await self._client.is_working(),
+            turn=self._follower.running,
+            working=shot.is_working,
             queue=shot.queue,
             agents=shot.sub_agents,
             todos=shot.todos,
@@ -273,7 +266,7 @@ class _JsonlServer(LineServer):
     async def _send_text(self, command: commands.SendCommand, prompt_id: str) -> payloads.OkPayload:
         mode = parse_mode(command.mode) if command.mode else self._mode
         if (found := find_builtin_command(command.text)) is not None:
-            ctx = CommandContext(self._client, mode, self._permission_mode)
+            ctx = CommandContext(self._client, mode)
             done, text = await run_builtin_command(ctx, *found)
             return payloads.OkPayload(done=done, text=text.rstrip() or UNSET)
         await refuse_unknown_command(self._client, command.text, "`ready` lists the commands of the project.")

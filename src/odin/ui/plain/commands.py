@@ -22,8 +22,8 @@ from odin.ui.slash_commands.actions import (
     SHOWN_WITHOUT_ARGUMENT,
     Action,
     CommandContext,
-    PermissionModeSwitch,
     delete_session,
+    describe_entered_mode,
     find_fork_turn,
     format_roots,
     format_rules,
@@ -79,17 +79,24 @@ class PlainCommands:
     """Runs slash commands and keeps their state. A command without a shared action is the method `run_` and its name.
 
     `mode` is the mode of the next prompt, `agent` the focused agent. While `is_choosing`, the next line answers the
-    list that /resume printed.
+    list that /resume printed. With `can_follow` the output of a process may come after the command that follows it.
     """
 
     def __init__(
-        self, sessions: Sessions, info: SessionInfo, mode: Mode, err: TextIO, expect_turn: Callable[[], None]
+        self,
+        sessions: Sessions,
+        info: SessionInfo,
+        mode: Mode,
+        err: TextIO,
+        expect_turn: Callable[[], None],
+        *,
+        can_follow: bool = False,
     ) -> None:
         self.mode: Mode = mode
         self.first_prompt: Prompt | None = None
         """To be sent in the session that a command opened."""
         self.error_log = ErrorLog()
-        self.permission_mode = PermissionModeSwitch()
+        self.permission_mode = ""
         self.columns = 100
         """Of an output that is no terminal."""
         self._sessions = sessions
@@ -97,6 +104,7 @@ class PlainCommands:
         self._expect_turn = expect_turn
         self._picker: PlainSessionPicker | None = None
         self._draft = ""
+        self._can_follow = can_follow
         self._following: asyncio.Task[None] | None = None
         self._handlers: dict[str, Callable[[str], Awaitable[None]]] = {
             **{name: partial(self._run_action, action) for name, action in ACTIONS.items()},
@@ -109,12 +117,16 @@ class PlainCommands:
     def record_role(self, role: str) -> None:
         self.role = role
 
+    def record_permission_mode(self, mode: str) -> None:
+        self.permission_mode = mode
+
     def enter_session(self, permission_mode: str, role: str) -> None:
         """Forget the state of the previous session."""
         self.role = role
         self.agent = ""
-        if message := self.permission_mode.enter_session(permission_mode):
+        if message := describe_entered_mode(self.permission_mode, permission_mode):
             write_line(self._err, message)
+        self.permission_mode = permission_mode
         self.user_shell, self.compaction = views.UserShellView(self._err), views.CompactionView(self._err)
         self._loop_view = views.LoopView(self._err)
 
@@ -155,10 +167,10 @@ class PlainCommands:
         return CommandContext(
             self._client,
             self.mode,
-            self.permission_mode,
             self._sessions,
             self._expect_turn,
             record_role=self.record_role,
+            record_permission_mode=self.record_permission_mode,
         )
 
     @property
@@ -212,7 +224,9 @@ class PlainCommands:
         told, verb = await control_process(self._client, rest, self.agent)
         if verb and not told:
             write_text(self._err, format_processes(await self._client.list_processes(), self._columns))
-        elif verb == "show":
+        elif verb == "show" or (verb == "follow" and not self._can_follow):
+            if verb == "follow":
+                write_line(self._err, "Nothing can be followed here; this is the output so far.", "dim")
             write_text(self._err, escape_control((await self._client.read_process(told)).text) or "(no output)\n")
             write_line(self._err, f"{told}: {describe_process(await find_process(self._client, told))}", "dim")
         elif verb == "follow":

@@ -26,7 +26,7 @@ from odin.core.event import (
 )
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import pluralize
-from odin.core.op import ChangeMemory, ChangePrompt, Interrupt, Prompt
+from odin.core.op import BYPASS_PERMISSIONS, ChangeMemory, ChangePrompt, Interrupt, Prompt
 from odin.core.slash_commands import find_slash_command
 from odin.core.tui_settings import TuiSettings
 from odin.ui.exit import EXIT_INTERRUPTED, EXIT_READER_GONE, format_resume_hint
@@ -161,7 +161,7 @@ class _PlainRepl:
         self._agent_lines = AgentLines()
         self._is_leaving = False
         self._busy_agents: set[str] = set()
-        self._commands = PlainCommands(sessions, info, mode, self._err, self._sender.expect)
+        self._commands = PlainCommands(sessions, info, mode, self._err, self._sender.expect, can_follow=True)
         self._notifier = PlainNotifier(settings, sys.stderr)
         self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
         self._line_stays = True
@@ -190,8 +190,9 @@ class _PlainRepl:
         if self._commands.is_choosing:
             return PICK_PROMPT
         role = "" if self._commands.role == DEFAULT_ROLE else f"{self._commands.role} "
+        warning = " (yolo: no permission prompts)" if self._commands.permission_mode == BYPASS_PERMISSIONS else ""
         role = f"{self._commands.agent} " if self._commands.agent else role
-        return f"{role}{self._commands.mode.removesuffix('_mode')}{self._commands.permission_mode.warning}> "
+        return f"{role}{self._commands.mode.removesuffix('_mode')}{warning}> "
 
     async def run(self, first: str, draft: str) -> int:
         tasks = [self._loop.create_task(work) for work in (self._follow(), self._work(first, draft))]
@@ -334,7 +335,7 @@ class _PlainRepl:
             return
         match envelope.event:
             case PermissionModeChanged(mode=mode):
-                self._commands.permission_mode.record_mode(mode)
+                self._commands.record_permission_mode(mode)
             case RoleChanged(role=role):
                 self._commands.record_role(role)
             case ModeChanged(mode=mode):
@@ -495,14 +496,12 @@ class _PlainRepl:
 
 async def _resume_events(events: AsyncIterator[Envelope], shot: Snapshot) -> AsyncIterator[Envelope]:
     """Yield what waits for an answer, the events of the running turn from its start on, and then all events."""
-    last = shot.messages[-1] if shot.messages else None
-    running = last.id if shot.executing and last is not None and last.reason is None else ""
     asked = {interaction.id for interaction in shot.interactions}
     is_shown = False
     async for envelope in events:
         event = envelope.event
         is_shown = is_shown or envelope.seq > shot.seq
-        is_shown = is_shown or (isinstance(event, TurnStarted) and not envelope.agent and event.id == running)
+        is_shown = is_shown or (isinstance(event, TurnStarted) and not envelope.agent and event.id == shot.running_turn)
         if isinstance(event, AskEvent) and envelope.seq <= shot.seq:
             if event.ask_id in asked:
                 yield envelope

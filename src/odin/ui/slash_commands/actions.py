@@ -17,6 +17,8 @@ from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
 from odin.core.format import pluralize
 from odin.core.op import (
+    BYPASS_PERMISSIONS,
+    PREVIOUS_PERMISSION_MODE,
     AddRoot,
     AddRule,
     AddSchedule,
@@ -100,55 +102,7 @@ def find_rule(rules: Sequence[RuleLine], text: str) -> RuleLine:
     return found
 
 
-BYPASS = "bypassPermissions"
 PERMISSION_MODES = "default, acceptEdits, auto, dontAsk, bypassPermissions"
-
-
-class PermissionModeSwitch:
-    """The permission mode of a session, and the mode that `/yolo off` restores."""
-
-    def __init__(self) -> None:
-        self.mode = ""
-        self._previous_mode = "default"
-
-    def enter_session(self, mode: str) -> str:
-        """Return a message if the permission mode is not that of the session before."""
-        is_other = self.mode not in ("", mode)
-        self.mode = mode
-        self._previous_mode = "default" if mode == BYPASS else mode
-        return f"Permission mode: {mode}" if is_other else ""
-
-    @property
-    def warning(self) -> str:
-        """The part of the input prompt that warns while permission prompts are off."""
-        return " (yolo: no permission prompts)" if self.mode == BYPASS else ""
-
-    def record_mode(self, mode: str) -> None:
-        if mode != BYPASS:
-            self._previous_mode = mode
-        self.mode = mode
-
-    async def set_mode(self, client: Client, mode: str) -> str:
-        """Set the permission mode, if one is given, and return the message to show."""
-        if not mode:
-            return f"Permission mode: {self.mode} (one of {PERMISSION_MODES})"
-        await self._submit_mode(client, mode)
-        return f"Permission mode: {self.mode}"
-
-    async def set_yolo(self, client: Client, word: str) -> str:
-        if word == "on":
-            await self._submit_mode(client, BYPASS)
-            return "Permission prompts are off. Deny rules and built-in protections still apply. /yolo off undoes this."
-        if word == "off":
-            await self._submit_mode(client, self._previous_mode)
-            return f"Permission prompts are on. Permission mode: {self.mode}"
-        if word:
-            raise make_argument_error("yolo", word)
-        return f"/yolo is {'on' if self.mode == BYPASS else 'off'}. Permission mode: {self.mode}"
-
-    async def _submit_mode(self, client: Client, mode: str) -> None:
-        await client.submit(SetPermissionMode(mode))
-        self.record_mode(mode)
 
 
 COMPACTION_CANCELED = "Compaction canceled."
@@ -157,15 +111,16 @@ _ALREADY_COMPACTING = "Compaction is already running. /compact cancel stops it."
 
 
 class CommandContext(Struct, frozen=True):
-    """The state that actions use. `mode` is for the next prompt; `expect_turn` is called before a turn starts, and
-    `record_role` with the role after a switch. A front end that keeps its session has no `all_sessions`."""
+    """The state that actions use. `mode` is for the next prompt; `expect_turn` is called before a turn starts,
+    `record_role` and `record_permission_mode` with what holds after a switch. A front end that keeps its session has no
+    `all_sessions`."""
 
     client: Client
     mode: Mode
-    permission_mode: PermissionModeSwitch
     all_sessions: Sessions | None = None
     expect_turn: Callable[[], None] = lambda: None
     record_role: Callable[[str], None] = lambda role: None
+    record_permission_mode: Callable[[str], None] = lambda mode: None
 
     @property
     def sessions(self) -> Sessions:
@@ -315,6 +270,44 @@ async def set_role(ctx: CommandContext, rest: str) -> str:
     ctx.record_role(info.role)
     model = f" Model: {info.model}." if info.model != before.model else ""
     return escape_hidden(f"Role: {info.role}. {roles.get(info.role, '')}{model}".strip())
+
+
+# --- permissions ---
+
+
+def describe_entered_mode(before: str, mode: str) -> str:
+    """Return what to say if the session that was entered has another permission mode than the one before, if any."""
+    return f"Permission mode: {mode}" if before not in ("", mode) else ""
+
+
+async def set_permission_mode(ctx: CommandContext, rest: str) -> str:
+    """Set the permission mode, if one is given, and return the message to show."""
+    if not rest:
+        mode = (await ctx.client.get_info()).permission_mode
+        return f"Permission mode: {mode} (one of {PERMISSION_MODES})"
+    return f"Permission mode: {await _switch_permission_mode(ctx, rest)}"
+
+
+async def set_yolo(ctx: CommandContext, rest: str) -> str:
+    word = rest.casefold()
+    if word == "on":
+        await _switch_permission_mode(ctx, BYPASS_PERMISSIONS)
+        return "Permission prompts are off. Deny rules and built-in protections still apply. /yolo off undoes this."
+    if word == "off":
+        mode = await _switch_permission_mode(ctx, PREVIOUS_PERMISSION_MODE)
+        return f"Permission prompts are on. Permission mode: {mode}"
+    if word:
+        raise make_argument_error("yolo", word)
+    mode = (await ctx.client.get_info()).permission_mode
+    return f"/yolo is {'on' if mode == BYPASS_PERMISSIONS else 'off'}. Permission mode: {mode}"
+
+
+async def _switch_permission_mode(ctx: CommandContext, mode: str) -> str:
+    """Return the permission mode that holds after the switch."""
+    await ctx.client.submit(SetPermissionMode(mode))
+    now = (await ctx.client.get_info()).permission_mode
+    ctx.record_permission_mode(now)
+    return now
 
 
 # --- sessions ---
@@ -558,8 +551,8 @@ ACTIONS: dict[str, Action] = {
     "model": set_model,
     "effort": set_effort,
     "budget": set_budget,
-    "permissions": lambda ctx, rest: ctx.permission_mode.set_mode(ctx.client, rest),
-    "yolo": lambda ctx, rest: ctx.permission_mode.set_yolo(ctx.client, rest.casefold()),
+    "permissions": set_permission_mode,
+    "yolo": set_yolo,
     "rules": change_rules,
     "add-dir": change_roots,
     "memory": lambda ctx, rest: change_memory(ctx.client, parse_memory_change(rest)),

@@ -163,7 +163,7 @@ class _StreamServer(LineServer):
     async def tell_event(self, envelope: Envelope) -> None:
         event = envelope.event
         if isinstance(event, TurnEnded) and not envelope.agent:
-            self._translator.is_quiet = self._is_idle_told = not await self._client.is_working()
+            self._translator.is_quiet = self._is_idle_told = not (await self._client.snapshot()).is_working
         for message in self._translator.translate(envelope):
             self._send(message)
         if isinstance(event, AskEvent):
@@ -227,7 +227,7 @@ class _StreamServer(LineServer):
         content = parse_content(line.message.content)
         if content.left_out:
             self._warn(f"Left out of the prompt: {', '.join(content.left_out)}.")
-        prompt_id = line.uuid if line.uuid and line.uuid not in self._prompts else make_uuid()
+        prompt_id = line.uuid if line.uuid and line.uuid not in self._follower.prompts else make_uuid()
         if self._replay:
             message = {"role": "user", "content": line.message.content}
             echo = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
@@ -243,7 +243,7 @@ class _StreamServer(LineServer):
         await self._submit_prompt(msgspec.structs.replace(prompt, **options))
 
     async def _submit_prompt(self, prompt: Prompt) -> None:
-        if not self._prompts:
+        if not self._follower.is_waiting:
             self._tell_state("running")
         await super()._submit_prompt(prompt)
 

@@ -25,7 +25,7 @@ class AgentFocus(SessionObserver):
     def __init__(self, app: SessionApp, input_panel: InputPanel) -> None:
         self._app = app
         self._input_panel = input_panel
-        self._stop_press = DoublePress()
+        self._stop_press = DoublePress(app.timing.double_press_s, app.timing.clock)
 
     @property
     def is_busy(self) -> bool:

@@ -47,7 +47,7 @@ from odin.ui.tui.palette import (
     make_palette,
     should_query_background,
 )
-from odin.ui.tui.panels.panel import BottomArea
+from odin.ui.tui.panels.panel import BottomArea, skip_second_styling
 from odin.ui.tui.panels.side import SidePanel, TodoPanel
 from odin.ui.tui.panels.status import ActivityLine, StartPanel, StatusLine
 from odin.ui.tui.panels.updater import PanelUpdater
@@ -61,9 +61,6 @@ from odin.ui.tui.transcript import TranscriptView
 
 RESIZE_SETTLE_S = 0.15
 """How long the size must be stable before the screen is redrawn."""
-
-DOUBLE_ESCAPE_S = 0.6
-"""Esc pressed twice within this time opens the rewind dialog."""
 
 PRELOAD_S = 1.0
 PRELOAD_MODULES = (
@@ -86,6 +83,11 @@ class MainScreen(Screen[None]):
     """The screen below all dialogs. The composer has the focus from the start."""
 
     AUTO_FOCUS = "#composer"
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-flat"), (7, "-low"), (11, "-high")]  # noqa: RUF012
+    DEFAULT_CLASSES = "-high"
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        skip_second_styling(event)
 
 
 def make_command_action(name: str) -> "Callable[[OdinApp], None]":
@@ -106,10 +108,9 @@ class OdinApp(SessionApp, inherit_bindings=False):
     InputPanel, Composer { min-width: 12; }
     ToastRack { dock: top; align: right top; margin: 0 1; }
     Toast { max-width: 90%; padding: 0 1; margin: 0; background: $panel; color: $foreground; }
-    Screen.-low TodoPanel, Screen.-flat TodoPanel { display: none; }
-    Screen.-flat ActivityLine, Screen.-flat StatusLine { display: none; }
+    MainScreen.-low TodoPanel, MainScreen.-flat TodoPanel { display: none; }
+    MainScreen.-flat ActivityLine, MainScreen.-flat StatusLine { display: none; }
     """
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (7, "-low"), (11, "-high")]  # noqa: RUF012
 
     def __init__(
         self,
@@ -133,8 +134,8 @@ class OdinApp(SessionApp, inherit_bindings=False):
         self._end_code = 0
         self._is_started = False
         self.prints_transcript = False
-        self._quit_press = DoublePress()
-        self._escape_press = DoublePress(DOUBLE_ESCAPE_S)
+        self._quit_press = DoublePress(timing.double_press_s, timing.clock)
+        self._escape_press = DoublePress(timing.double_escape_s, timing.clock)
         self._redraw_timer: asyncio.TimerHandle | None = None
         self._task_factory: Any = None
         self.theme_choice: ThemeSetting = self.settings.theme

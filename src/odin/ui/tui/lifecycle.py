@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable
 from typing import TextIO
 
@@ -79,16 +78,13 @@ class Startup:
             self._app.show_toast(f"Using {chosen.ref}. Change it with /setup or /model.")
 
 
-DOUBLE_PRESS_S = 2.0
-"""Time within which the second press of a key has to follow."""
-
 _EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class DoublePress:
-    """Detects two presses of a key in short succession."""
+    """Detects two presses of a key within some seconds of the clock."""
 
-    def __init__(self, seconds: float = DOUBLE_PRESS_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds
         self._clock = clock
         self._pressed_at = -seconds - 1

@@ -122,7 +122,7 @@ class SessionApp(App[int], inherit_bindings=False):
             observer.enter_session(client, self.info)
         self.follower.stop()
         shot = await client.snapshot()
-        self.follower.start(client, shot.seq, is_working=shot.executing or shot.team_working)
+        self.follower.start(client, shot.seq, is_working=shot.is_working)
 
     def handle_session_event(self, envelope: Envelope, live: bool) -> None:
         """Apply an event of the session. `live` is false for events from before the app attached to it."""

@@ -13,7 +13,13 @@ from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.plan_text import format_execution, parse_execution
 from odin.ui.session_follower import SessionObserver
-from odin.ui.slash_commands.actions import ACTIONS, CommandContext, PermissionModeSwitch, delete_session, find_fork_turn
+from odin.ui.slash_commands.actions import (
+    ACTIONS,
+    CommandContext,
+    delete_session,
+    describe_entered_mode,
+    find_fork_turn,
+)
 from odin.ui.slash_commands.agents import MAIN, find_focus
 from odin.ui.slash_commands.extensions import make_skill_prompt
 from odin.ui.slash_commands.sessions import (
@@ -34,26 +40,27 @@ from odin.ui.tui.transcript import TranscriptView
 class SharedActions(SessionObserver):
     """Runs the slash commands that all front ends share.
 
-    As a session observer, follows the permission mode, which other clients of the session may change, too.
+    As a session observer, says that a session has another permission mode than the one before.
     """
 
     def __init__(self, app: SessionApp) -> None:
         self._app = app
-        self._mode_switch = PermissionModeSwitch()
+        self._permission_mode = ""
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
-        if message := self._mode_switch.enter_session(info.permission_mode):
+        if message := describe_entered_mode(self._permission_mode, info.permission_mode):
             self._app.show_toast(message)
+        self._permission_mode = info.permission_mode
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         """Record the permission mode. Changes made in an earlier run no longer apply."""
         event = envelope.event
         if live and isinstance(event, PermissionModeChanged) and not envelope.agent:
-            self._mode_switch.record_mode(event.mode)
+            self._permission_mode = event.mode
 
     @property
     def context(self) -> CommandContext:
-        return CommandContext(self._app.sessions.client, self._app.mode, self._mode_switch, self._app.sessions)
+        return CommandContext(self._app.sessions.client, self._app.mode, self._app.sessions)
 
     async def run(self, name: str, rest: str) -> None:
         """Run an action and show its message as a toast."""

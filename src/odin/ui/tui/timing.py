@@ -18,6 +18,12 @@ class AppTiming(Struct, frozen=True, kw_only=True):
     typing_s: float = 1.0
     """For this long after a key was typed into the composer, it keeps the keyboard: no dialog takes a key."""
 
+    double_press_s: float = 2.0
+    """Within this time after the first press of a key, the second has to follow."""
+
+    double_escape_s: float = 0.6
+    """The same for Esc pressed twice, which opens the rewind dialog."""
+
     retry_s: float = 0.1
     """Before the app tries again to open a dialog."""
 

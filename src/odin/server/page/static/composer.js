@@ -19,7 +19,7 @@ export function Composer({ screen, controls }) {
   const input = useRef(null);
   const files = useRef(null);
   const camera = useRef(null);
-  const { current: past } = useRef({ at: -1, list: null, lastEscape: 0, lastTyped: 0, request: 0 });
+  const { current: past } = useRef({ at: -1, list: null, lastEscape: 0, lastTyped: 0, request: 0, isAsking: false });
   const isTouch = useMedia('(pointer: coarse)');
   const isNarrow = useMedia('(max-width: 560px)');
   const isWorking = Boolean(state?.executing);
@@ -84,7 +84,7 @@ export function Composer({ screen, controls }) {
     past.at = -1;
     change('');
     setImages([]);
-    setPopup(null);
+    closePopup();
     if (words.startsWith('/') && !isSteering && await screen.run(words)) return;
     screen.transcript.current?.toEnd();
     try {
@@ -150,15 +150,18 @@ export function Composer({ screen, controls }) {
     return () => aborter.abort();
   });
 
-  const closePopup = () => { past.request++; setPopup(null); };
+  // Also a popup that is still to come.
+  const closePopup = () => { past.request++; past.isAsking = false; setPopup(null); };
   const complete = async (value, cursor) => {
     const mine = ++past.request;
     const start = value.lastIndexOf('\n', cursor - 1) + 1;
     const [line] = value.slice(start).split('\n');
     const column = cursor - start;
     const isWanted = !edited && ((start === 0 && line.startsWith('/')) || /(^|\s)@\S*$/.test(line.slice(0, column)));
+    past.isAsking = isWanted;
     const found = isWanted ? await get(`${session.path}/complete`, { line, column: String(column), first: String(start === 0) }).catch(() => null) : null;
     if (mine !== past.request) return;
+    past.isAsking = false;
     setPopup(found?.items.length ? { ...found, start: start + found.start, end: start + found.end, at: 0 } : null);
   };
   const choose = (item, isSending) => {
@@ -204,8 +207,8 @@ export function Composer({ screen, controls }) {
       const by = { ArrowDown: 1, ArrowUp: -1 }[key] ?? (isCtrl && { n: 1, p: -1 }[key]);
       if (by) return () => setPopup({ ...popup, at: (popup.at + by + popup.items.length) % popup.items.length });
       if (isPlain && (key === 'Tab' || key === 'Enter')) return () => choose(popup.items[popup.at], key === 'Enter');
-      if (key === 'Escape') return closePopup;
     }
+    if (key === 'Escape' && (popup || past.isAsking)) return closePopup;
     if (key === 'Tab' && isPlain && state?.interactions.length) return () => document.querySelector('.interaction').focus();
     if (isCtrl && (key === 'Enter' || key === 's')) return () => send(true);
     if ((key === 'Enter' && altKey) || (isCtrl && key === 'j')) return breakLine;

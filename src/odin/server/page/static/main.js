@@ -132,7 +132,7 @@ function SessionScreen({ app, id, agent }) {
     <${Header} screen=${screen} hasPanel=${hasPanel} />
     <main class="main" aria-label="Session">
       ${agent && html`<div class="agent-bar"><span>Agent <b>${agent}</b></span><a href=${linkTo(id)}>Back to the main agent</a></div>`}
-      ${session.blocks.length || !state ? html`<${Transcript} session=${session} controls=${transcript} onEdit=${(block) => screen.run(`/fork ${block.key}`)} />` : html`<${Welcome} screen=${screen} />`}
+      <${Conversation} screen=${screen} />
       <div class="bottom">
         <${Reconnecting} session=${session} />
         <${TodoPanel} todos=${state?.todos ?? []} />
@@ -159,6 +159,13 @@ function Header({ screen, hasPanel }) {
     <button class="icon" aria-label="Menu" onClick=${() => screen.run('/menu')}>⋯</button>
     <button class="icon" aria-label="Side panel" aria-expanded=${hasPanel} onClick=${screen.togglePanel}>☰</button>
   </header>`;
+}
+
+function Conversation({ screen }) {
+  const { session } = screen;
+  useEvents(session, 'blocks'); // the first may come without a change of the state
+  return session.blocks.length || !session.state
+    ? html`<${Transcript} session=${session} controls=${screen.transcript} onEdit=${(block) => screen.run(`/fork ${block.key}`)} />` : html`<${Welcome} screen=${screen} />`;
 }
 
 function Welcome({ screen }) {

@@ -8,7 +8,7 @@ from odin.core.client import SessionInfo
 from odin.core.event import Envelope, PermissionModeChanged, RoleChanged, SessionOpened, TurnEnded, TurnStarted
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import format_permission_mode
-from odin.ui.slash_commands.actions import BYPASS
+from odin.core.op import BYPASS_PERMISSIONS
 from odin.ui.status_parts import MODE_WORDS
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.keys import KeyTable
@@ -68,7 +68,7 @@ class PromptTarget:
         elif self.role != DEFAULT_ROLE:
             text.append(f"{escape_hidden(self.role)} · ")
         text.append(MODE_WORDS[mode], style=Style(color=color, bold=True))
-        if self.permission_mode == BYPASS:
+        if self.permission_mode == BYPASS_PERMISSIONS:
             text.append(" · permissions bypassed", Style(color=theme.error, bold=True))
         elif self.permission_mode not in ("", "default"):
             label = escape_hidden(format_permission_mode(self.permission_mode))

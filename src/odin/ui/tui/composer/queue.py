@@ -9,7 +9,7 @@ from textual import events
 from textual.widget import Widget
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
-from odin.core.event import Envelope, TurnEnded
+from odin.core.event import Envelope, PromptPaused, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode
 from odin.core.format import pluralize
 from odin.core.op import ChangePrompt, DropPrompt
@@ -57,8 +57,7 @@ class QueuePanel(Widget, can_focus=True):
         self._keys = keys
         self._cursor = 0
         self._is_changed = False
-        self._is_paused_stale = False
-        self._client: Client | None = None
+        self._paused_in_turn: set[str] = set()
 
     @property
     def queued(self) -> QueuedPrompts:
@@ -74,12 +73,18 @@ class QueuePanel(Widget, can_focus=True):
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         self._submit_queue.queued = QueuedPrompts()
         self._is_changed = True
-        self._client = client
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         event = envelope.event
-        if live and isinstance(event, TurnEnded) and event.reason != "end_turn":
-            self._is_paused_stale = len(self.queued) > 0
+        if envelope.agent == self.queued.agent:
+            if isinstance(event, TurnStarted):
+                self._paused_in_turn.clear()
+            elif isinstance(event, PromptPaused) and event.paused:
+                self._paused_in_turn.add(event.id)
+            elif isinstance(event, TurnEnded) and live and event.reason != "end_turn":
+                paused = [item for item in self.queued.prompts if item.id in self._paused_in_turn]
+                if paused:
+                    self.run_worker(self._take_back(paused), exit_on_error=False)
         if not self.queued.apply(envelope, live):
             return
         self._is_changed = True
@@ -88,9 +93,6 @@ class QueuePanel(Widget, can_focus=True):
             self._composer.end_queued_edit()
 
     def draw_frame(self) -> None:
-        if self._is_paused_stale and self._client is not None:
-            self._is_paused_stale = False
-            self.run_worker(self._refresh_paused(self._client), exit_on_error=False)
         if not self._is_changed:
             return
         self._is_changed = False
@@ -98,18 +100,6 @@ class QueuePanel(Widget, can_focus=True):
             call_after(self, _SHOW_DELAY_S, self._update_display)
         else:
             self._update_display()
-
-    async def _refresh_paused(self, client: Client) -> None:
-        """Ask the session which prompts an interrupt has paused, and report those that were not paused before."""
-        queue = (await client.snapshot()).queue
-        if client is not self._client:
-            return
-        paused = {prompt.id for prompt in queue if prompt.paused}
-        fresh = tuple(item for item in self.queued.prompts if item.id in paused and not self.queued.is_paused(item.id))
-        self.queued.pause(paused)
-        self._update_display()
-        if fresh:
-            await self._take_back(fresh)
 
     async def _take_back(self, prompts: Sequence[QueuedPrompt]) -> None:
         """After an interrupt, queued prompts go back to an empty composer; otherwise they stay queued, paused."""

@@ -3,13 +3,22 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
 from odin.core.client import QueuedPrompt
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnEnded, TurnStarted
+from odin.core.event import (
+    Envelope,
+    PromptChanged,
+    PromptDropped,
+    PromptInjected,
+    PromptPaused,
+    PromptQueued,
+    TurnEnded,
+    TurnStarted,
+)
 from odin.core.event_values import Delivery, Mode
 from odin.core.message import Attachment
 from odin.core.op import ChangeMemory, ChangePrompt, DropPrompt, Prompt, RunUserShell
@@ -63,10 +72,6 @@ class QueuedPrompts:
     def is_paused(self, prompt: str) -> bool:
         return prompt in self._left_over or prompt in self._paused
 
-    def pause(self, prompts: Iterable[str]) -> None:
-        """Set which prompts an interrupt has paused, according to the session."""
-        self._paused = set(prompts) & self._prompts.keys()
-
     def get_newest(self) -> QueuedPrompt | None:
         return self.prompts[-1] if len(self) else None
 
@@ -90,7 +95,10 @@ class QueuedPrompts:
                 return False
             was = self._prompts[event.id]
             self._prompts[event.id] = copy_prompt(QueuedPrompt, event, timestamp=was.timestamp, agent=was.agent)
-            if live:
+        elif isinstance(event, PromptPaused):
+            if event.paused:
+                self._paused.add(event.id)
+            else:
                 self._clear_pause(event.id)
         elif isinstance(event, PromptDropped | PromptInjected | TurnStarted):
             self._clear_pause(event.id)

@@ -21,7 +21,7 @@ from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
 from odin.ui.tui.keys import KeyScope, LineInput, is_typing_key, make_scroll_action
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import make_palette
-from odin.ui.tui.panels.panel import SHORT_SCREEN, BottomArea
+from odin.ui.tui.panels.panel import SHORT_SCREEN, BottomArea, skip_second_styling
 from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.timers import call_after
 from odin.ui.tui.transcript import TranscriptView
@@ -69,6 +69,9 @@ class Dialog(ModalScreen[Result | None], inherit_bindings=False):
     @property
     def odin(self) -> SessionApp:
         return cast(SessionApp, self.app)
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        skip_second_styling(event)
 
     def find_key_action(self, key: str) -> str:
         """Return the action of a key, or "". Keys that edit text have none while an input has the focus."""
@@ -439,6 +442,6 @@ class RequestDialog(Dialog[Result]):
         if self.is_current and self.is_mounted:
             self.dismiss(None)
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
         if self._is_withdrawn and self.is_current:
             self.dismiss(None)

@@ -44,6 +44,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
     """The events of the session after which the items are loaded again."""
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (90, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-low"), (18, "-high")]  # noqa: RUF012
+    DEFAULT_CLASSES = "-wide -high"
     DEFAULT_CSS = """
     PickerDialog > .panel { height: 85%; }
     PickerDialog.-low > .panel { max-height: 100%; height: 100%; }

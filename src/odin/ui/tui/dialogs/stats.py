@@ -49,6 +49,7 @@ class StatsDialog(ReportDialog):
     """Token usage and cost. Tab switches session/project, the arrows the view, a letter the time range; or click."""
 
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-low"), (18, "-high")]  # noqa: RUF012
+    DEFAULT_CLASSES = "-high"
     KEY_SCOPES = ("stats", "reading", "dialog")
     DEFAULT_CSS = """
     StatsDialog > .panel { height: 85%; }

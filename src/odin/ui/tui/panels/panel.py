@@ -140,3 +140,11 @@ def align_sides(left: Text, right: Text, room: int) -> Text:
         left.truncate(max(room - measure_width(right.plain) - 1, 0), overflow="ellipsis")
         gap = room - measure_width(left.plain) - measure_width(right.plain)
     return Text.assemble(left, " " * max(gap, 0), right, no_wrap=True, end="")
+
+
+def skip_second_styling(event: events.ScreenResume) -> None:
+    """Leave the widgets of a screen that is shown for the first time as they were styled when they were mounted.
+
+    Textual would style all of them again. A change of the theme styles every screen at once.
+    """
+    event.refresh_styles = False
