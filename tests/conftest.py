@@ -238,9 +238,8 @@ def run_odin_process(workspace: Path) -> Run:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three workers for two cores: many tests wait for processes and timers."""
-    cores = os.cpu_count() or 2
-    return cores + cores // 2
+    """Two workers for each core: tests wait for processes, threads and timers more than half of their time."""
+    return 2 * (os.cpu_count() or 2)
 
 
 @pytest.hookimpl(wrapper=True)
