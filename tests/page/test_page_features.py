@@ -523,6 +523,46 @@ async def test_suggestions_that_come_after_escape_or_enter_are_not_shown(open_st
         await expect(suggestions).to_be_visible()
 
 
+async def test_a_suggestion_of_the_text_before_is_chosen_for_the_whole_word_or_not_at_all(
+    open_stage: OpenStage,
+) -> None:
+    async with open_stage() as stage:
+        visit, option = stage.visit, stage.visit.option("/status")
+        held: list[Route] = []
+
+        async def hold(route: Route) -> None:
+            if "line=%2Fsta&" in route.request.url or "line=%2Fstx&" in route.request.url:
+                held.append(route)
+            else:
+                await route.continue_()
+
+        async def write(last: str) -> None:
+            """Choose /status among the suggestions for /st, and write another letter."""
+            await visit.hand.write(visit.prompt, "/st")
+            await expect(option).to_be_visible()
+            while await option.get_attribute("aria-selected") != "true":
+                await visit.page.keyboard.press("ArrowDown")
+                await visit.page.evaluate("new Promise(requestAnimationFrame)")
+            await visit.page.keyboard.type(last)
+            await expect(visit.prompt).to_have_value(f"/st{last}")
+
+        await visit.context.route("**/complete*", hold)
+        await write("x")
+        await visit.page.keyboard.press("Enter")
+        await visit.shows("Unknown command /stx", place=visit.toasts)
+        await write("a")
+        await visit.page.keyboard.press("Enter")
+        await expect(visit.dialog("Status")).to_be_visible()
+        await visit.page.keyboard.press("Escape")
+        await write("a")
+        async with visit.page.expect_response(lambda response: "line=%2Fsta&" in response.url):
+            await held[-1].continue_()
+        await visit.page.evaluate("new Promise(requestAnimationFrame)")
+        await expect(option).to_have_attribute("aria-selected", "true")  # also among those for /sta
+        for route in held[:-1]:
+            await route.continue_()
+
+
 @each_hand
 async def test_sub_agents_and_background_processes(hand: HandName, open_stage: OpenStage, workspace: Path) -> None:
     def answer(seen: SeenRequest) -> Turn:

@@ -162,10 +162,17 @@ export function Composer({ screen, controls }) {
     const found = isWanted ? await get(`${session.path}/complete`, { line, column: String(column), first: String(start === 0) }).catch(() => null) : null;
     if (mine !== past.request) return;
     past.isAsking = false;
-    setPopup(found?.items.length ? { ...found, start: start + found.start, end: start + found.end, at: 0 } : null);
+    setPopup((now) => {
+      if (!found?.items.length) return null;
+      const kept = now?.isMoved ? found.items.findIndex((item) => item.label === now.items[now.at].label) : -1;
+      return { ...found, of: value, start: start + found.start, end: start + found.end, at: Math.max(kept, 0), isMoved: kept >= 0 };
+    });
   };
+  // The suggestions may still be those of the text before; then the word has grown or shrunk.
+  const wordEnd = () => popup.end + text.length - popup.of.length;
+  const isFit = (item) => popup.of === text || item.insert.startsWith(text.slice(popup.start, wordEnd()));
   const choose = (item, isSending) => {
-    const value = text.slice(0, popup.start) + item.insert + text.slice(popup.end);
+    const value = text.slice(0, popup.start) + item.insert + text.slice(wordEnd());
     const cursor = popup.start + item.insert.length;
     closePopup();
     if (isSending && item.is_runnable && !value.slice(cursor).trim()) {
@@ -205,8 +212,8 @@ export function Composer({ screen, controls }) {
     const isPlain = !shiftKey && !altKey && !isCtrl;
     if (popup) {
       const by = { ArrowDown: 1, ArrowUp: -1 }[key] ?? (isCtrl && { n: 1, p: -1 }[key]);
-      if (by) return () => setPopup({ ...popup, at: (popup.at + by + popup.items.length) % popup.items.length });
-      if (isPlain && (key === 'Tab' || key === 'Enter')) return () => choose(popup.items[popup.at], key === 'Enter');
+      if (by) return () => setPopup({ ...popup, at: (popup.at + by + popup.items.length) % popup.items.length, isMoved: true });
+      if (isPlain && (key === 'Tab' || key === 'Enter') && isFit(popup.items[popup.at])) return () => choose(popup.items[popup.at], key === 'Enter');
     }
     if (key === 'Escape' && (popup || past.isAsking)) return closePopup;
     if (key === 'Tab' && isPlain && state?.interactions.length) return () => document.querySelector('.interaction').focus();
