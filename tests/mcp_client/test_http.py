@@ -118,38 +118,41 @@ class FaultyHttpServer:
             await receive()  # until the client gives up
             return
         if scope["method"] != "POST":
-            await self._reply(send, 405, b"")
+            await self.reply(send, 405, b"")
             return
         request = json.loads(body)
+        await self.handle(send, request, headers)
+
+    async def handle(self, send: Any, request: Any, headers: dict[str, str]) -> None:
         session = headers.get("mcp-session-id", "")
         if self.is_locked:
-            await self._reply(send, 401, b"{}")
+            await self.reply(send, 401, b"{}")
         elif request["method"] == "initialize":
             self.opened += 1
             self.sessions.add(f"s{self.opened}")
             info: dict[str, Any] = {"capabilities": {"tools": {}}, "serverInfo": {"name": "odd", "version": "1"}}
             result = {"protocolVersion": request["params"]["protocolVersion"], **info}
-            await self._answer(send, request, result, f"s{self.opened}")
+            await self.answer(send, request, result, f"s{self.opened}")
         elif session not in self.sessions:
             error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
-            await self._reply(send, 404, json.dumps(error).encode(), b"application/json")
+            await self.reply(send, 404, json.dumps(error).encode(), b"application/json")
         elif "id" not in request:
-            await self._reply(send, 202, b"")
+            await self.reply(send, 202, b"")
         elif request["method"] == "tools/list":
-            await self._answer(send, request, {"tools": self.tools})
+            await self.answer(send, request, {"tools": self.tools})
         else:
             size = int(request["params"]["arguments"].get("size", 1))
-            await self._answer(send, request, {"content": [{"type": "text", "text": "x" * size}]})
+            await self.answer(send, request, {"content": [{"type": "text", "text": "x" * size}]})
 
-    async def _answer(self, send: Any, request: Any, result: Any, session: str = "") -> None:
+    async def answer(self, send: Any, request: Any, result: Any, session: str = "") -> None:
         data = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
         more = [(b"mcp-session-id", session.encode())] if session else []
         if self.streams:
-            await self._reply(send, 200, b"event: message\ndata: " + data + b"\n\n", b"text/event-stream", more)
+            await self.reply(send, 200, b"event: message\ndata: " + data + b"\n\n", b"text/event-stream", more)
         else:
-            await self._reply(send, 200, data, b"application/json", more)
+            await self.reply(send, 200, data, b"application/json", more)
 
-    async def _reply(self, send: Any, status: int, body: bytes, kind: bytes = b"text/plain", more: Any = ()) -> None:
+    async def reply(self, send: Any, status: int, body: bytes, kind: bytes = b"text/plain", more: Any = ()) -> None:
         headers = [(b"content-type", kind), *more]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})

@@ -24,7 +24,7 @@ from odin.core.event_values import ServerStatus
 from odin.core.profile import ProgramStart
 from odin.core.tool import ToolContext
 from odin.mcp.calls import RunningCalls, ServerUser
-from odin.mcp.listing import ListingCache, ServerListing, fetch_listing
+from odin.mcp.listing import ListingCache, ServerListing, fetch_listing, is_modern
 from odin.mcp.transport import Exchange, SdkTransport, StdioTransport, open_http
 from odin.sandbox.runner import CONFINED_HINT, ProcessRunner, SandboxUnavailable
 from odin.version import __version__
@@ -104,11 +104,16 @@ class ServerConnection:
         self._cache = ListingCache(Path(deps.environment.cache_dir, "mcp"))
         # a project's program with the same settings may be another one
         self._cached_as = replace(settings, cwd=str(Path(self._root, settings.cwd))) if of_project else settings
-        known = self._cache.read(self._cached_as)
+        # The definition of a server that the client hosts is code in the client, so nothing tells whether it is the same.
+        self._is_stored = settings.transport != "sdk"
+        known = self._cache.read(self._cached_as) if self._is_stored else None
+        self._protocol = known.protocol if known is not None else ""
         self.is_new = known is None
         """Odin has never tried to connect it, so its tools are worth waiting for."""
         self.is_slow = known is not None and known.is_slow
         """It did not answer the last time."""
+        self.is_outdated = known is not None and known.expires_at is not None and known.expires_at <= time.time()
+        """It said for how long its tools stay as they are, and that is over."""
         self.listing: ServerListing | None = None if known is None or known.failed else known
         self.users: set[ServerUser] = set()
         self._deps = deps
@@ -184,7 +189,11 @@ class ServerConnection:
     def remember_failure(self, *, is_slow: bool) -> None:
         """Let later sessions not wait for it as for a new server, unless they know what it offers."""
         if self.listing is None:
-            self._cache.write(self._cached_as, ServerListing(failed=True, is_slow=is_slow))
+            self._store(ServerListing(failed=True, is_slow=is_slow))
+
+    def _store(self, listing: ServerListing) -> None:
+        if self._is_stored:
+            self._cache.write(self._cached_as, listing)
 
     async def close(self) -> None:
         """Disconnect, within a limited time. The server can be started again."""
@@ -217,11 +226,16 @@ class ServerConnection:
 
     async def _run(self) -> None:
         problem, is_slow = explain_unusable(self.settings), False
+        # "auto" asks what the server speaks, and tries the handshake on an error. Some old programs end at the question,
+        # so a server that is known to want the handshake, or that failed, gets it first.
+        is_old = self.settings.transport == "sdk" or (bool(self._protocol) and not is_modern(self._protocol))
+        modes = ("legacy", "auto") if is_old else ("auto", "legacy")
         try:
             for attempt in range(1, ATTEMPTS + 1) if not problem else ():
                 self._set_status("connecting", attempt=attempt)
+                is_refused = False
                 try:
-                    problem = await self._connect_and_serve()
+                    problem = await self._connect_and_serve(modes[(attempt - 1) % 2])
                     break
                 except FinalFailure as failure:
                     problem = str(failure)
@@ -234,7 +248,8 @@ class ServerConnection:
                         problem += _describe_junk(self._transport.junk) if self._transport is not None else ""
                     if isinstance(_unpack(error), FileNotFoundError | PermissionError | SandboxUnavailable | OdinError):
                         break
-                if attempt < ATTEMPTS:
+                    is_refused = attempt == 1 and _is_refusal(error)
+                if attempt < ATTEMPTS and not is_refused:
                     await asyncio.sleep(self._timing.mcp_retry_pauses_s[attempt - 1])
         finally:
             self._client = None
@@ -248,8 +263,11 @@ class ServerConnection:
                 self.is_new = False
                 self._settled.set()
 
-    async def _connect_and_serve(self) -> str:
-        """Connect and stay connected. Return why the connection ended, "" if the next call may connect again."""
+    async def _connect_and_serve(self, mode: str) -> str:
+        """Connect and stay connected. Return why the connection ended, "" if the next call may connect again.
+
+        `mode` is what the package tries: the handshake (`legacy`), or the revisions without one before it (`auto`).
+        """
         started = time.monotonic()
         await asyncio.to_thread(import_package)
         transport: Any = None
@@ -258,11 +276,12 @@ class ServerConnection:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._limits.connect_s):
                     self._transport = transport = await stack.enter_async_context(self._open_transport())
-                    client = await stack.enter_async_context(self._make_client(transport))
+                    client = await stack.enter_async_context(self._make_client(transport, mode))
                     self.listing = await fetch_listing(client)
                 self._client, was_ready = client, True
-                self._cache.write(self._cached_as, self.listing)
-                self.is_new = False
+                self._protocol = self.listing.protocol
+                self._store(self.listing)
+                self.is_new = self.is_outdated = False
                 self._set_status("ready", seconds=round(time.monotonic() - started, 3))
                 self._settled.set()
                 self._start_refresh()
@@ -274,8 +293,7 @@ class ServerConnection:
                 return "" if self._is_closing(transport) else why
             if transport is not None and transport.is_faulty:
                 raise FinalFailure(transport.describe_end()) from None
-            is_late = isinstance(_unpack(error), TimeoutError)
-            if transport is not None and transport.closed.is_set() and not is_late and transport.describe_end():
+            if transport is not None and _is_lost(error) and transport.describe_end():
                 raise ServerEnded(transport.describe_end()) from None
             raise
         return "" if self._is_closing(transport) else transport.describe_end() or "the connection ended"
@@ -304,35 +322,22 @@ class ServerConnection:
             async with open_http(settings, auth, self._timing.mcp_goodbye_s) as transport:
                 yield transport
 
-    @asynccontextmanager
-    async def _make_client(self, transport: Any) -> AsyncGenerator[Any, None]:
-        """Yield the connected client. Servers that refuse the handshake of today get that of 2026."""
-        from mcp import Client, MCPError
-        from mcp_types import UNSUPPORTED_PROTOCOL_VERSION, Implementation
+    def _make_client(self, transport: Any, mode: str) -> Any:
+        """Return the client, which is to be entered."""
+        from mcp import Client
+        from mcp_types import Implementation
 
-        mode = "legacy"
-        while True:
-            client = Client(
-                transport,
-                mode=mode,
-                client_info=Implementation(name="odin", version=__version__),
-                elicitation_callback=self._answer_elicitation,
-                sampling_callback=self._answer_sampling if self.settings.sampling else None,
-                list_roots_callback=self._list_roots,
-                logging_callback=self._log,
-                message_handler=self._handle_message,
-                cache=None,
-            )
-            is_entered = False
-            try:
-                async with client:
-                    is_entered = True
-                    yield client
-                    return
-            except MCPError as error:
-                if is_entered or error.error.code != UNSUPPORTED_PROTOCOL_VERSION or mode == "auto":
-                    raise
-                mode = "auto"
+        return Client(
+            transport,
+            mode=mode,
+            client_info=Implementation(name="odin", version=__version__),
+            elicitation_callback=self._answer_elicitation,
+            sampling_callback=self._answer_sampling if self.settings.sampling else None,
+            list_roots_callback=self._list_roots,
+            logging_callback=self._log,
+            message_handler=self._handle_message,
+            cache=None,
+        )
 
     # --- what the server sends ---
 
@@ -366,9 +371,10 @@ class ServerConnection:
             with suppress(Exception):  # a server that announces a change and does not answer keeps what it had
                 async with asyncio.timeout(_LIST_S):
                     listing = await fetch_listing(self._client)
-                if listing != self.listing:
-                    self.listing = listing
-                    self._cache.write(self._cached_as, listing)
+                is_changed = self.listing is None or replace(listing, expires_at=self.listing.expires_at) != self.listing
+                self.listing = listing
+                self._store(listing)
+                if is_changed:
                     self._report_change()
             self._refreshed_at = time.monotonic()
             self._refreshed.set()
@@ -520,6 +526,25 @@ def _unpack(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """True if the server has answered, with an error or with what its revision of the protocol does not allow."""
+    from mcp import MCPError
+
+    error = _unpack(error)
+    return isinstance(error, RuntimeError | ValueError | MCPError) and not _is_lost(error)
+
+
+def _is_lost(error: BaseException) -> bool:
+    """True if the connection ended before there was an answer."""
+    import anyio
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    error = _unpack(error)
+    lost = anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream
+    return isinstance(error, lost) or (isinstance(error, MCPError) and error.error.code == CONNECTION_CLOSED)
 
 
 def _describe_junk(junk: str) -> str:

@@ -79,9 +79,9 @@ def find_request_id(head: bytes, tail: bytes = b"") -> int | None:
 def make_error(number: int | str, why: str) -> Any:
     """Return the message that fails the request with this id."""
     from mcp.shared.message import SessionMessage
-    from mcp_types import ErrorData, JSONRPCError
+    from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=-32000, message=why)))
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=INTERNAL_ERROR, message=why)))
 
 
 class RateLimiter:
