@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
@@ -20,7 +21,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 unanswered: list[Any] = []
 counts = {"lists": 0}
 current: dict[str, Any] = {}
-ERA = open(OPTIONS["era_file"]).read() if "era_file" in OPTIONS else OPTIONS.get("era", "")
+ERA = Path(OPTIONS["era_file"]).read_text() if "era_file" in OPTIONS else OPTIONS.get("era", "")
 MODERN = "2026-07-28"
 META = "io.modelcontextprotocol/"
 

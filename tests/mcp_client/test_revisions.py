@@ -74,9 +74,7 @@ async def test_a_program_that_ends_before_a_handshake_gets_one(start_session: St
 
 async def test_questions_of_a_call_are_answered_by_repeating_it(start_session: StartSession, home: Path):
     configure(home, {"tiny": make_server_settings(era=MODERN)})
-    session = await start_session(
-        [call_tiny("ask"), call_tiny("roots", 2), say("done")], allowed_tools=("mcp__tiny",)
-    )
+    session = await start_session([call_tiny("ask"), call_tiny("roots", 2), say("done")], allowed_tools=("mcp__tiny",))
     session.answers = (("Ada",),)
     await session.prompt()
     answered, roots = session.results()
@@ -93,7 +91,7 @@ class StatelessHttpServer(FaultyHttpServer):
         self.refusal = refusal
 
     async def handle(self, send: Any, request: Any, headers: dict[str, str]) -> None:
-        meta = (request.get("params") or {}).get("_meta") or {}
+        meta: dict[str, Any] = (request.get("params") or {}).get("_meta") or {}
         version = meta.get("io.modelcontextprotocol/protocolVersion")
         # https://modelcontextprotocol.io/specification/2026-07-28/basic/transports: the headers say what the body says
         is_valid = headers.get("mcp-protocol-version") == version == MODERN and (
@@ -102,7 +100,7 @@ class StatelessHttpServer(FaultyHttpServer):
         if request["method"] == "initialize" or not is_valid:
             await self.reply(send, *self.refusal)
         elif request["method"] == "server/discover":
-            found = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}}
+            found: dict[str, Any] = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}}
             await self.answer(send, request, {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **found})
         elif request["method"] == "tools/list":
             hints = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}

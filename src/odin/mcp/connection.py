@@ -104,7 +104,7 @@ class ServerConnection:
         self._cache = ListingCache(Path(deps.environment.cache_dir, "mcp"))
         # a project's program with the same settings may be another one
         self._cached_as = replace(settings, cwd=str(Path(self._root, settings.cwd))) if of_project else settings
-        # The definition of a server that the client hosts is code in the client, so nothing tells whether it is the same.
+        # A server that the client hosts is code in the client: nothing tells whether it is the same as the last time.
         self._is_stored = settings.transport != "sdk"
         known = self._cache.read(self._cached_as) if self._is_stored else None
         self._protocol = known.protocol if known is not None else ""
@@ -226,8 +226,8 @@ class ServerConnection:
 
     async def _run(self) -> None:
         problem, is_slow = explain_unusable(self.settings), False
-        # "auto" asks what the server speaks, and tries the handshake on an error. Some old programs end at the question,
-        # so a server that is known to want the handshake, or that failed, gets it first.
+        # "auto" asks what the server speaks, and tries the handshake if it does not know. Some old programs end at this
+        # question, so a server that is known to want the handshake gets it at once, and others in the second attempt.
         is_old = self.settings.transport == "sdk" or (bool(self._protocol) and not is_modern(self._protocol))
         modes = ("legacy", "auto") if is_old else ("auto", "legacy")
         try:
@@ -371,10 +371,9 @@ class ServerConnection:
             with suppress(Exception):  # a server that announces a change and does not answer keeps what it had
                 async with asyncio.timeout(_LIST_S):
                     listing = await fetch_listing(self._client)
-                is_changed = self.listing is None or replace(listing, expires_at=self.listing.expires_at) != self.listing
-                self.listing = listing
+                before, self.listing = self.listing, listing
                 self._store(listing)
-                if is_changed:
+                if before is None or replace(listing, expires_at=before.expires_at) != before:
                     self._report_change()
             self._refreshed_at = time.monotonic()
             self._refreshed.set()

@@ -108,7 +108,7 @@ class ListingCache:
 
 
 class _Pages:
-    """Collects the pages of a list, up to a limit of items. `ttl_s` is how long the server says that all of them hold."""
+    """Collects the pages of a list, up to a limit of items. `ttl_s` is how long the server says that they all hold."""
 
     def __init__(self) -> None:
         self.is_cut = False
