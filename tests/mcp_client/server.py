@@ -139,7 +139,7 @@ def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> 
     return text(f"{name}: {args.get('text', '')}")
 
 
-DISCOVERED = {
+DISCOVERED: dict[str, Any] = {
     "supportedVersions": [MODERN],
     "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
     "_meta": {f"{META}serverInfo": {"name": "tiny", "version": "1"}},
@@ -154,7 +154,7 @@ def refuse_version(method: str, params: dict[str, Any]) -> dict[str, Any] | None
         return None
     if method == "initialize":
         return {"message": "No handshake here.", **OPTIONS.get("refusal", {"code": -32601})}
-    meta = params.get("_meta") or {}
+    meta: dict[str, Any] = params.get("_meta") or {}
     missing = {"protocolVersion", "clientInfo", "clientCapabilities"} - {name.removeprefix(META) for name in meta}
     if missing:
         return {"code": -32602, "message": f"_meta lacks {', '.join(sorted(missing))}"}

@@ -91,7 +91,8 @@ class StatelessHttpServer(FaultyHttpServer):
         self.refusal = refusal
 
     async def handle(self, send: Any, request: Any, headers: dict[str, str]) -> None:
-        meta: dict[str, Any] = (request.get("params") or {}).get("_meta") or {}
+        params: dict[str, Any] = request.get("params") or {}
+        meta: dict[str, Any] = params.get("_meta") or {}
         version = meta.get("io.modelcontextprotocol/protocolVersion")
         # https://modelcontextprotocol.io/specification/2026-07-28/basic/transports: the headers say what the body says
         is_valid = headers.get("mcp-protocol-version") == version == MODERN and (

@@ -5,7 +5,6 @@ imported in a thread by the first connection of the process: it takes a second, 
 """
 
 import asyncio
-import importlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -17,16 +16,17 @@ from msgspec.structs import replace
 
 from odin.config import Config
 from odin.config.mcp_file import explain_unusable
-from odin.config.settings import McpLimits, McpServerSettings
+from odin.config.settings import McpServerSettings
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
 from odin.core.event_values import ServerStatus
 from odin.core.profile import ProgramStart
 from odin.core.tool import ToolContext
 from odin.mcp.calls import RunningCalls, ServerUser
+from odin.mcp.failures import describe_failure, import_package, is_lost, is_refusal, unpack
 from odin.mcp.listing import ListingCache, ServerListing, fetch_listing, is_modern
 from odin.mcp.transport import Exchange, SdkTransport, StdioTransport, open_http
-from odin.sandbox.runner import CONFINED_HINT, ProcessRunner, SandboxUnavailable
+from odin.sandbox.runner import ProcessRunner, SandboxUnavailable
 from odin.version import __version__
 
 ATTEMPTS = 3
@@ -44,7 +44,6 @@ _AWAITED_REFRESH_S = 2.0
 """How long a request waits for a list that has changed."""
 
 _MAX_LOGS = 20
-_UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
 _SHOWN_LEVELS = ("warning", "error", "critical", "alert", "emergency")
 
 
@@ -242,13 +241,13 @@ class ServerConnection:
                     break
                 except Exception as error:  # whatever the server or the package makes of it
                     problem = describe_failure(error, self.settings, self._limits)
-                    is_slow = isinstance(_unpack(error), TimeoutError)
+                    is_slow = isinstance(unpack(error), TimeoutError)
                     if is_slow:
                         problem += " in any of 3 attempts" if attempt == ATTEMPTS else ""
                         problem += _describe_junk(self._transport.junk) if self._transport is not None else ""
-                    if isinstance(_unpack(error), FileNotFoundError | PermissionError | SandboxUnavailable | OdinError):
+                    if isinstance(unpack(error), FileNotFoundError | PermissionError | SandboxUnavailable | OdinError):
                         break
-                    is_refused = attempt == 1 and _is_refusal(error)
+                    is_refused = attempt == 1 and is_refusal(error)
                 if attempt < ATTEMPTS and not is_refused:
                     await asyncio.sleep(self._timing.mcp_retry_pauses_s[attempt - 1])
         finally:
@@ -293,7 +292,7 @@ class ServerConnection:
                 return "" if self._is_closing(transport) else why
             if transport is not None and transport.is_faulty:
                 raise FinalFailure(transport.describe_end()) from None
-            if transport is not None and _is_lost(error) and transport.describe_end():
+            if transport is not None and is_lost(error) and transport.describe_end():
                 raise ServerEnded(transport.describe_end()) from None
             raise
         return "" if self._is_closing(transport) else transport.describe_end() or "the connection ended"
@@ -496,19 +495,10 @@ class ServerConnection:
                 why = self._status.detail or "it ended"
                 raise ServerUnavailable(f"The MCP server {self.name} ended during the call: {why}.") from None
             why = describe_failure(error, self.settings, self._limits)
-            raise ServerUnavailable(f"The MCP server {self.name} refused the call: {why}.") from None
+            what = "did not answer" if is_lost(error) else "refused"
+            raise ServerUnavailable(f"The MCP server {self.name} {what} the call: {why}.") from None
         self._reconnects = 0
         return result
-
-
-def import_package() -> None:
-    """Import the official package, and keep what it logs off the terminal: Odin says itself what matters."""
-    import logging
-
-    importlib.import_module("mcp")
-    for name in ("mcp", "httpx2"):
-        logging.getLogger(name).propagate = False
-        logging.getLogger(name).addHandler(logging.NullHandler())
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:
@@ -520,55 +510,5 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
             task.cancel()
 
 
-def _unpack(error: BaseException) -> BaseException:
-    """Return the first error in a group of errors."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """True if the server has answered, with an error or with what its revision of the protocol does not allow."""
-    from mcp import MCPError
-
-    error = _unpack(error)
-    return isinstance(error, RuntimeError | ValueError | MCPError) and not _is_lost(error)
-
-
-def _is_lost(error: BaseException) -> bool:
-    """True if the connection ended before there was an answer."""
-    import anyio
-    from mcp import MCPError
-    from mcp_types import CONNECTION_CLOSED
-
-    error = _unpack(error)
-    lost = anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream
-    return isinstance(error, lost) or (isinstance(error, MCPError) and error.error.code == CONNECTION_CLOSED)
-
-
 def _describe_junk(junk: str) -> str:
     return f", but wrote: {junk}" if junk else ""
-
-
-def describe_failure(error: BaseException, settings: McpServerSettings, limits: McpLimits) -> str:
-    """Return why a server failed, as a clause."""
-    error = _unpack(error)
-    if isinstance(error, TimeoutError):
-        return f"it did not answer within {limits.connect_s:g} s"
-    if isinstance(error, FileNotFoundError):
-        is_cwd = bool(settings.cwd) and str(error.filename).endswith(settings.cwd)
-        missing = settings.cwd if is_cwd else settings.command
-        return f"{missing} was not found"
-    if isinstance(error, SandboxUnavailable):
-        return f"{str(error)[:1].lower()}{str(error)[1:].rstrip('.')}. {CONFINED_HINT}"
-    if isinstance(error, PermissionError):
-        return f"{settings.command} cannot be run"
-    name = type(error).__name__
-    if name in ("ConnectError", "ConnectTimeout"):
-        return f"{settings.url} cannot be reached"
-    if name == "ValidationError":
-        return "it sent a message that breaks the protocol"
-    text = str(error).strip().split("\n")[0]
-    if text.startswith(_UNREADABLE):
-        text = text[text.index("it sent") :] if "it sent" in text else "it sent broken JSON"
-    return (text or name).rstrip(".")[:300]

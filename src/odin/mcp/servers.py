@@ -31,8 +31,9 @@ from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
 from odin.engine.event_bus import EventBus
 from odin.mcp.calls import ServerUser
-from odin.mcp.connection import ConnectionDeps, ServerConnection, ServerUnavailable, import_package
+from odin.mcp.connection import ConnectionDeps, ServerConnection, ServerUnavailable
 from odin.mcp.elicitation import Elicitation
+from odin.mcp.failures import import_package
 from odin.mcp.listing import ListedPrompt
 from odin.mcp.results import ResultReader
 from odin.mcp.tools import ServerTools
