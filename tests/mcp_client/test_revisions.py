@@ -1,6 +1,7 @@
 """Both revisions of the protocol: servers with a handshake, servers without, and programs that end at the wrong one."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.mcp_client.test_session import (
     describe_tool,
     make_server_settings,
     start_session,
+    wait_for_state,
 )
 
 __all__ = ["start_session"]
@@ -81,6 +83,47 @@ async def test_questions_of_a_call_are_answered_by_repeating_it(start_session: S
     assert json.loads(answered) == {"action": "accept", "content": {"name": "Ada"}}
     assert json.loads(roots)["roots"][0]["uri"].startswith("file://")
     assert "The MCP server tiny asks this" in session.asked[0]
+
+
+@pytest.mark.parametrize(("ttl", "is_used"), [(3_600_000, True), (0, False)])
+async def test_stored_tools_live_as_long_as_the_server_says(
+    start_session: StartSession, home: Path, tmp_path: Path, ttl: int, is_used: bool
+):
+    """https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching"""
+    log = tmp_path / "log"
+    configure(home, {"tiny": make_server_settings(era=MODERN, ttl=ttl, log=str(log))})
+    await (await start_session([say("done")])).prompt()
+    log.unlink()
+    again = await start_session([say("done")], headless=True)  # which starts a known server with its first call
+    await again.prompt()
+    assert "mcp__tiny__echo" in again.tools()
+    assert log.exists() != is_used
+    (stored,) = (home / ".cache/odin/mcp").glob("*.json")
+    if is_used:  # until it has expired
+        entry = json.loads(stored.read_bytes())
+        stored.write_text(json.dumps({**entry, "expires_at": entry["expires_at"] - 3600}))
+        late = await start_session([say("done")], headless=True)
+        await late.prompt()
+        assert "tools/list" in log.read_text()
+
+
+async def test_expired_tools_are_used_if_the_server_does_not_answer(
+    start_session: StartSession, home: Path, tmp_path: Path
+):
+    era = tmp_path / "era"
+    era.write_text(MODERN)
+    configure(home, {"tiny": make_server_settings(era_file=str(era))}, connect_s=60, wait_s=0.1)
+    first = await start_session([say("done")])
+    await first.prompt()
+    await wait_for_state(first, "tiny", "ready")
+    await first.client.close()
+    era.unlink()
+    os.mkfifo(era)  # opening it waits for ever
+    session = await start_session([say("done")], headless=True)
+    await session.prompt()
+    assert "mcp__tiny__echo" in session.tools()
+    assert session.warnings() == []
+    await session.client.close()
 
 
 class StatelessHttpServer(FaultyHttpServer):

@@ -36,6 +36,10 @@ _MAX_RECONNECTS = 3
 _CLOSE_S = 3.0
 """How long closing a connection may take. It is longer than ending a program takes."""
 
+_RETRY_S = 30.0
+_MAX_RETRY_S = 86_400.0
+"""How long a server that did not answer is left alone: longer with each time."""
+
 _LIST_S = 20.0
 _MAX_REFRESH_PAUSE_S = 30.0
 """The longest pause before a list is fetched again: some servers never stop to announce changes."""
@@ -107,11 +111,14 @@ class ServerConnection:
         self._is_stored = settings.transport != "sdk"
         known = self._cache.read(self._cached_as) if self._is_stored else None
         self._protocol = known.protocol if known is not None else ""
+        self._failures = known.failures if known is not None else 0
+        self.is_due = known is None or time.time() >= known.failed_at + min(_RETRY_S * 2**self._failures, _MAX_RETRY_S)
+        """It has not failed too often, or not lately, to be tried unasked."""
         self.is_new = known is None
         """Odin has never tried to connect it, so its tools are worth waiting for."""
         self.is_slow = known is not None and known.is_slow
         """It did not answer the last time."""
-        self.is_outdated = known is not None and known.expires_at is not None and known.expires_at <= time.time()
+        self.is_expired = known is not None and known.expires_at is not None and known.expires_at <= time.time()
         """It said for how long its tools stay as they are, and that is over."""
         self.listing: ServerListing | None = None if known is None or known.failed else known
         self.users: set[ServerUser] = set()
@@ -172,6 +179,8 @@ class ServerConnection:
     def start(self) -> None:
         """Connect in the background, unless it is connected or connecting."""
         if self._task is None or self._task.done():
+            if self.is_slow:  # the run may end before this one has
+                self.remember_failure(is_slow=True)
             self._settled.clear()
             self._stop.clear()
             self._task = asyncio.create_task(self._run())
@@ -188,7 +197,8 @@ class ServerConnection:
     def remember_failure(self, *, is_slow: bool) -> None:
         """Let later sessions not wait for it as for a new server, unless they know what it offers."""
         if self.listing is None:
-            self._store(ServerListing(failed=True, is_slow=is_slow))
+            failures = self._failures + 1 if is_slow else 0
+            self._store(ServerListing(failed=True, is_slow=is_slow, failed_at=time.time(), failures=failures))
 
     def _store(self, listing: ServerListing) -> None:
         if self._is_stored:
@@ -280,7 +290,7 @@ class ServerConnection:
                 self._client, was_ready = client, True
                 self._protocol = self.listing.protocol
                 self._store(self.listing)
-                self.is_new = self.is_outdated = False
+                self.is_new = self.is_expired = False
                 self._set_status("ready", seconds=round(time.monotonic() - started, 3))
                 self._settled.set()
                 self._start_refresh()

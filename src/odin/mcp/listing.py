@@ -55,7 +55,7 @@ class ServerListing(Struct, frozen=True, omit_defaults=True):
     `protocol` is the revision of the protocol that it spoke. `expires_at` is until when the server said that its tools
     stay as they are, as the time of the clock; None if it said nothing, as those without that revision.
     `failed` stands in the cache for a server that has never been connected, although Odin tried; `is_slow`: because it
-    did not answer in time.
+    did not answer in time, `failures` times in a row, at last at `failed_at`.
     """
 
     tools: tuple[ListedTool, ...] = ()
@@ -66,6 +66,8 @@ class ServerListing(Struct, frozen=True, omit_defaults=True):
     server: str = ""
     failed: bool = False
     is_slow: bool = False
+    failures: int = 0
+    failed_at: float = 0.0
     is_cut: bool = False
     protocol: str = ""
     expires_at: float | None = None

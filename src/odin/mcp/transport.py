@@ -73,6 +73,7 @@ class StdioTransport:
         self._tasks: list[asyncio.Task[None]] = []
         self._stderr = HeadTailBuffer(_STDERR_CHARS)
         self._fault = ""
+        self._has_spoken = False
         self._junk = 0
         self._junk_sample = ""
         self._limiter = RateLimiter()
@@ -119,7 +120,7 @@ class StdioTransport:
         """Close the input of the program, then terminate and kill it with all it started."""
         if self._pipe is not None:
             self._pipe.close()
-        patience = 0.0 if self._fault else _EXIT_S
+        patience = 0.0 if self._fault or not self._has_spoken else _EXIT_S
         if not await process.wait_until_gone(patience):
             await process.terminate(patience)
         self._runner.forget(process)
@@ -177,6 +178,7 @@ class StdioTransport:
             self._count_junk(line)
             number = find_request_id(line)
             return None if number is None else make_error(number, f"it sent broken JSON: {_shorten(line)}")
+        self._has_spoken = True
         is_allowed = self._limiter.allow(message)
         self._fault = self._fault or self._limiter.fault
         if not is_allowed:
