@@ -1,12 +1,17 @@
 """An MCP server in plain Python, which starts quickly; its argument chooses the tools and a fault.
 
 python -I -S server.py '{"tools": 3, "fault": "hang"}'
+
+`era` chooses the revisions of the protocol: by default only those with a handshake; "2026-07-28" has none
+(https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning), and `refusal` is how it answers one.
+`era_file` names a file with the era, `log` one that gets the method of each request.
 """
 
 import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
@@ -15,9 +20,17 @@ OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 unanswered: list[Any] = []
 counts = {"lists": 0}
+current: dict[str, Any] = {}
+ERA = Path(OPTIONS["era_file"]).read_text() if "era_file" in OPTIONS else OPTIONS.get("era", "")
+MODERN = "2026-07-28"
+META = "io.modelcontextprotocol/"
 
 
 def send(**message: Any) -> None:
+    result = message.get("result")
+    if ERA == MODERN and isinstance(result, dict) and "method" not in message:
+        # https://modelcontextprotocol.io/specification/2026-07-28/basic: each result says what it is
+        message["result"] = {"resultType": "complete", **result}
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     sys.stdout.flush()
 
@@ -39,7 +52,17 @@ def list_tools() -> list[dict[str, Any]]:
     return named if not count else [tool(f"tool_{number}") for number in range(count)]
 
 
+class InputRequired(Exception):
+    """A question that ends the call; the client repeats the call with the answer."""
+
+
 def ask_client(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    if ERA == MODERN:
+        # https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
+        if "inputResponses" in current:
+            assert current["requestState"] == f"state of {method}", current
+            return {"result": current["inputResponses"]["question"]}
+        raise InputRequired(method, params)
     send(id="from-server", method=method, params=params)
     while True:
         answer = read()
@@ -116,12 +139,42 @@ def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> 
     return text(f"{name}: {args.get('text', '')}")
 
 
+DISCOVERED: dict[str, Any] = {
+    "supportedVersions": [MODERN],
+    "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
+    "_meta": {f"{META}serverInfo": {"name": "tiny", "version": "1"}},
+}
+
+
+def refuse_version(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the error for a request of another revision, and for one without what this revision wants in `_meta`."""
+    if ERA == "handshake only" and method == "server/discover":
+        sys.exit("expected initialize")  # as old programs do that take the first message for the handshake
+    if ERA != MODERN:
+        return None
+    if method == "initialize":
+        return {"message": "No handshake here.", **OPTIONS.get("refusal", {"code": -32601})}
+    meta: dict[str, Any] = params.get("_meta") or {}
+    missing = {"protocolVersion", "clientInfo", "clientCapabilities"} - {name.removeprefix(META) for name in meta}
+    if missing:
+        return {"code": -32602, "message": f"_meta lacks {', '.join(sorted(missing))}"}
+    if meta[f"{META}protocolVersion"] != MODERN:
+        return {"code": -32022, "message": "Unsupported version", "data": {"supported": [MODERN]}}
+    return None
+
+
 def answer(request: dict[str, Any]) -> None:
     params: dict[str, Any] = request.get("params") or {}
     method, number = request.get("method"), request.get("id")
     named: dict[str, Any] = params.get("arguments") or {}
     who = named.get("who")
     if number is None:
+        return
+    if "log" in OPTIONS:
+        with open(OPTIONS["log"], "a") as log:
+            log.write(f"{method}\n")
+    if (error := refuse_version(str(method), params)) is not None:
+        send(id=number, error=error)
         return
     results: dict[str, Any] = {
         "initialize": {
@@ -131,6 +184,7 @@ def answer(request: dict[str, Any]) -> None:
             **({"instructions": OPTIONS["instructions"]} if "instructions" in OPTIONS else {}),
         },
         "ping": {},
+        **({"server/discover": DISCOVERED} if ERA == MODERN else {}),
         "resources/list": {
             "resources": [{"uri": OPTIONS.get("uri", "note://one"), "name": "one", "mimeType": "text/plain"}]
         },
@@ -140,19 +194,27 @@ def answer(request: dict[str, Any]) -> None:
         },
         "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": f"Greet {who}."}}]},
     }
+    hints = {"ttlMs": OPTIONS.get("ttl", 0), "cacheScope": "private"} if ERA == MODERN else {}
+    current.clear()
+    current.update(params)
     if method == "tools/list":
-        send(id=number, result={"tools": list_tools()})
+        send(id=number, result={"tools": list_tools(), **hints})
         counts["lists"] += 1
         if FAULT == "restless":
             send(method="notifications/tools/list_changed")
     elif method == "prompts/get" and FAULT == "mute":
         return
     elif method == "tools/call":
-        result = call(params["name"], params.get("arguments") or {}, params.get("_meta") or {}, number)
+        try:
+            result = call(params["name"], params.get("arguments") or {}, params.get("_meta") or {}, number)
+        except InputRequired as needed:
+            asked = {"question": {"method": needed.args[0], "params": needed.args[1]}}
+            state = f"state of {needed.args[0]}"
+            result = {"resultType": "input_required", "inputRequests": asked, "requestState": state}
         if result:
             send(id=number, result=result)
     elif method in results:
-        send(id=number, result=results[method])
+        send(id=number, result={**results[method], **(hints if method != "prompts/get" else {})})
     else:
         send(id=number, error={"code": -32601, "message": f"There is no method {method}."})
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
-from mcp_types import ElicitResult, ErrorData
+from mcp import Client, MCPError
+from mcp_types import ElicitResult, ErrorData, InputRequiredResult
 
-from odin.commands.mcp_serve import MAX_OPEN_SESSIONS, ServedSessions, make_server
+from odin.commands.mcp_serve import ANSWER_S, MAX_OPEN_SESSIONS, ServedSessions, make_server
 from odin.config import Options
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, say
 from tests.mcp_client.test_session import PROGRAM, configure, make_server_settings
@@ -196,17 +196,30 @@ def test_a_server_with_an_ambiguous_name_is_reported_and_can_be_removed(run_odin
 # --- odin mcp serve ---
 
 
+ALLOWED: Any = {"question": ElicitResult(action="accept", content={"decision": "allow"})}
+
+
+async def decline(context: Any, params: Any) -> ElicitResult:
+    return ElicitResult(action="decline")
+
+
+both_revisions = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
 @pytest.fixture
 def make_pool(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def make(server: ScriptedServer, max_open: int = MAX_OPEN_SESSIONS, **options: Any) -> ServedSessions:
+    def make(
+        server: ScriptedServer, max_open: int = MAX_OPEN_SESSIONS, answer_s: float = ANSWER_S, **options: Any
+    ) -> ServedSessions:
         for name, value in server.env("anthropic").items():
             monkeypatch.setenv(name, value)
-        return ServedSessions(Options(cwd=str(workspace), headless=True, **options), max_open)
+        return ServedSessions(Options(cwd=str(workspace), headless=True, **options), max_open, answer_s)
 
     return make
 
 
-async def test_a_client_asks_edits_and_answers_approval_requests(make_pool: Any, workspace: Path):
+@both_revisions
+async def test_a_client_asks_edits_and_answers_approval_requests(make_pool: Any, workspace: Path, mode: str):
     write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="toolu_1")
     asked: list[str] = []
     steps: list[str] = []
@@ -222,7 +235,7 @@ async def test_a_client_asks_edits_and_answers_approval_requests(make_pool: Any,
 
     with ScriptedServer([say("An answer."), write, say("Refused."), write, say("Done.")]) as model:
         pool = make_pool(model)
-        async with Client(make_server(pool), mode="legacy", elicitation_callback=elicit) as client:
+        async with Client(make_server(pool), mode=mode, elicitation_callback=elicit) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert set(tools) == {"ask", "plan", "edit", "sessions", "transcript"}
             first = (await client.call_tool("ask", {"prompt": "What is this?"})).structured_content
@@ -282,11 +295,12 @@ async def test_a_permission_request_says_how_much_of_the_preview_is_missing(
     assert re.search(rf"\n\.\.\. cut: {missing}\d\d\d more characters are not shown$", asked[0]), asked[0][-200:]
 
 
-async def test_without_elicitation_nothing_is_approved(make_pool: Any, workspace: Path):
+@both_revisions
+async def test_without_elicitation_nothing_is_approved(make_pool: Any, workspace: Path, mode: str):
     write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="toolu_1")
     with ScriptedServer([write, say("Refused.")]) as model:
         pool = make_pool(model)
-        async with Client(make_server(pool), mode="legacy") as client:
+        async with Client(make_server(pool), mode=mode) as client:
             result = (await client.call_tool("edit", {"prompt": "Write a.txt."})).structured_content
         await pool.close()
     assert [call["tool"] for call in result["denied"]] == ["WriteFile"]
@@ -350,7 +364,62 @@ async def test_a_failed_or_cancelled_call_leaves_no_running_turn(make_pool: Any,
     assert not (workspace / "a.txt").exists()
     if fault == "error":
         assert done.structured_content["answer"] == "Refused."
-        assert "The client could not be asked: The screen is off." in model.requests[2].body.decode()
+        assert "Denied: The client could not be asked: The screen is off. Nothing was done." in (
+            model.requests[2].body.decode()
+        )
+
+
+async def test_a_question_that_is_not_answered_ends_the_turn(make_pool: Any, workspace: Path):
+    """A client of 2026-07-28 gets a question as the end of its call, and need not come back."""
+    write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="toolu_1")
+    with ScriptedServer([write, say("Still here.")]) as model:
+        pool = make_pool(model, answer_s=0.01)
+        async with Client(make_server(pool), elicitation_callback=decline) as client:
+            again = ("edit", {"prompt": "Write a.txt."})
+            asked = await client.session.call_tool(*again, allow_input_required=True)
+            assert isinstance(asked, InputRequiredResult)
+            assert "Odin wants to run: Create file a.txt" in str(asked.input_requests)
+            session = (await client.call_tool("sessions", {})).structured_content["result"][0]["session"]
+            async with TimeLimit():
+                done = await client.call_tool("ask", {"prompt": "Are you there?", "session": session})
+            assert done.structured_content["answer"] == "Still here."
+            late = await client.session.call_tool(*again, input_responses=ALLOWED, request_state=asked.request_state)
+            assert (late.is_error, "not open any more" in str(late.content)) == (True, True)
+        await pool.close()
+    assert not (workspace / "a.txt").exists()
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_a_repeated_call_goes_on_with_its_turn(make_pool: Any, workspace: Path, is_answered: bool):
+    write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="toolu_1")
+    with ScriptedServer([write, say("Done.")]) as model:
+        pool = make_pool(model)
+        async with Client(make_server(pool), elicitation_callback=decline) as client:
+            again = ("edit", {"prompt": "Write a.txt."})
+            asked: Any = await client.session.call_tool(*again, allow_input_required=True)
+            done = await client.session.call_tool(
+                *again, input_responses=ALLOWED if is_answered else None, request_state=asked.request_state
+            )
+        await pool.close()
+    assert done.structured_content["answer"] == "Done."
+    assert (workspace / "a.txt").exists() == is_answered
+    if not is_answered:
+        (denied,) = done.structured_content["denied"]
+        assert denied["reason"] == "Denied: The client sent no answer. Nothing was done.", "and not by the user"
+
+
+async def test_only_what_there_is_is_announced(make_pool: Any):
+    with ScriptedServer([]) as model:
+        pool = make_pool(model)
+        for mode in ("legacy", "auto"):
+            async with Client(make_server(pool), mode=mode) as client:
+                announced = client.server_capabilities.model_dump(exclude_none=True, exclude_defaults=True)
+                assert announced == {"tools": {"list_changed": False}}
+                with pytest.raises(MCPError, match="Unknown tool: nope"):
+                    await client.call_tool("nope", {})
+                wrong = await client.call_tool("ask", {})
+                assert (wrong.is_error, "Object missing required field `prompt`" in str(wrong.content)) == (True, True)
+        await pool.close()
 
 
 async def test_sessions_that_no_call_uses_are_closed(make_pool: Any, workspace: Path):
@@ -376,7 +445,8 @@ async def test_an_error_of_the_model_reaches_the_client(make_pool: Any, capfd: p
 
 
 @pytest.mark.slow
-async def test_odin_is_served_on_standard_input_and_output(workspace: Path):
+@both_revisions
+async def test_odin_is_served_on_standard_input_and_output(workspace: Path, mode: str):
     from mcp import StdioServerParameters
 
     with ScriptedServer([say("An answer.")]) as model:
@@ -384,6 +454,6 @@ async def test_odin_is_served_on_standard_input_and_output(workspace: Path):
         server = StdioServerParameters(
             command=sys.executable, args=["-m", "odin", "mcp", "serve"], env=env, cwd=workspace
         )
-        async with Client(server, mode="legacy") as client:
+        async with Client(server, mode=mode) as client:
             result = await client.call_tool("ask", {"prompt": "What is this?"})
     assert result.structured_content["answer"] == "An answer."

@@ -118,38 +118,41 @@ class FaultyHttpServer:
             await receive()  # until the client gives up
             return
         if scope["method"] != "POST":
-            await self._reply(send, 405, b"")
+            await self.reply(send, 405, b"")
             return
         request = json.loads(body)
+        await self.handle(send, request, headers)
+
+    async def handle(self, send: Any, request: Any, headers: dict[str, str]) -> None:
         session = headers.get("mcp-session-id", "")
         if self.is_locked:
-            await self._reply(send, 401, b"{}")
+            await self.reply(send, 401, b"{}")
         elif request["method"] == "initialize":
             self.opened += 1
             self.sessions.add(f"s{self.opened}")
             info: dict[str, Any] = {"capabilities": {"tools": {}}, "serverInfo": {"name": "odd", "version": "1"}}
             result = {"protocolVersion": request["params"]["protocolVersion"], **info}
-            await self._answer(send, request, result, f"s{self.opened}")
+            await self.answer(send, request, result, f"s{self.opened}")
         elif session not in self.sessions:
             error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
-            await self._reply(send, 404, json.dumps(error).encode(), b"application/json")
+            await self.reply(send, 404, json.dumps(error).encode(), b"application/json")
         elif "id" not in request:
-            await self._reply(send, 202, b"")
+            await self.reply(send, 202, b"")
         elif request["method"] == "tools/list":
-            await self._answer(send, request, {"tools": self.tools})
+            await self.answer(send, request, {"tools": self.tools})
         else:
             size = int(request["params"]["arguments"].get("size", 1))
-            await self._answer(send, request, {"content": [{"type": "text", "text": "x" * size}]})
+            await self.answer(send, request, {"content": [{"type": "text", "text": "x" * size}]})
 
-    async def _answer(self, send: Any, request: Any, result: Any, session: str = "") -> None:
+    async def answer(self, send: Any, request: Any, result: Any, session: str = "") -> None:
         data = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
         more = [(b"mcp-session-id", session.encode())] if session else []
         if self.streams:
-            await self._reply(send, 200, b"event: message\ndata: " + data + b"\n\n", b"text/event-stream", more)
+            await self.reply(send, 200, b"event: message\ndata: " + data + b"\n\n", b"text/event-stream", more)
         else:
-            await self._reply(send, 200, data, b"application/json", more)
+            await self.reply(send, 200, data, b"application/json", more)
 
-    async def _reply(self, send: Any, status: int, body: bytes, kind: bytes = b"text/plain", more: Any = ()) -> None:
+    async def reply(self, send: Any, status: int, body: bytes, kind: bytes = b"text/plain", more: Any = ()) -> None:
         headers = [(b"content-type", kind), *more]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -189,10 +192,65 @@ async def test_a_result_over_the_size_limit_fails_only_its_call(start_session: S
         fine, refused, last = session.results()
         assert "result cut" in fine
         problem = "exceeded the 16000000 byte limit" if streams else "it sent a response of more than 16 MB"
-        assert refused.startswith("The MCP server tiny refused the call: ")
+        assert refused.startswith("The MCP server tiny ")
         assert problem in refused
         assert (last, web.opened) == ("xxx", 1), "the connection is still the same"
         assert [name for name in session.tools() if name.startswith("mcp__")] == ["mcp__tiny__echo"]
+        await session.client.close()
+
+
+async def test_a_screenshot_fits_into_a_message_over_sse(start_session: StartSession, home: Path):
+    server = make_server()
+
+    @server.tool()
+    async def shoot() -> str:  # pyright: ignore[reportUnusedFunction]
+        """Return as much text as a screenshot has."""
+        return "x" * 2_000_000
+
+    with serve_app(server.sse_app()) as url:
+        configure(home, {"tiny": {"type": "sse", "url": f"{url}/sse", "headers": {"X-Key": "abc"}}})
+        calls = [call_tiny("shoot"), call_tiny("header", 2, name="x-key"), say("done")]
+        session = await start_session(calls, allowed_tools=("mcp__tiny",))
+        await session.prompt()
+        shot, header = session.results()
+        assert ("result cut" in shot, header) == (True, "abc"), shot[:300]
+        await session.client.close()
+
+
+@pytest.mark.parametrize("status", [502, 404])
+async def test_a_page_of_a_gateway_is_named_by_its_status(start_session: StartSession, home: Path, status: int):
+    class Gateway(FaultyHttpServer):
+        async def handle(self, send: Any, request: Any, headers: dict[str, str]) -> None:
+            if request["method"] == "tools/call":
+                await self.reply(send, status, b"<html>It is not here.</html>", b"text/html")
+            else:
+                await super().handle(send, request, headers)
+
+    web = Gateway([describe_tool("echo")])
+    with serve_app(web) as url:
+        configure(home, {"tiny": {"url": f"{url}/mcp"}})
+        session = await start_session([call_tiny("echo"), say("done")], allowed_tools=("mcp__tiny",))
+        await session.prompt()
+        (result,) = session.results()
+        said = "it answered with HTTP 502 Bad Gateway" if status == 502 else "ended the session twice"
+        assert said in result
+        await session.client.close()
+
+
+async def test_a_connection_that_is_lost_in_a_call_is_no_refusal(start_session: StartSession, home: Path):
+    class Lost(FaultyHttpServer):
+        async def handle(self, send: Any, request: Any, headers: dict[str, str]) -> None:
+            if request["method"] == "tools/call":
+                await self.reply(send, 200, b": nothing\n\n", b"text/event-stream")
+            else:
+                await super().handle(send, request, headers)
+
+    with serve_app(Lost([describe_tool("echo")])) as url:
+        configure(home, {"tiny": {"url": f"{url}/mcp"}})
+        session = await start_session([call_tiny("echo"), say("done")], allowed_tools=("mcp__tiny",))
+        await session.prompt()
+        why = "SSE stream ended without a response"
+        assert session.results() == [f"The MCP server tiny did not answer the call: {why}."]
         await session.client.close()
 
 
@@ -324,7 +382,7 @@ async def test_oauth_sign_in_and_token_renewal(start_session: StartSession, home
         configure(home, {"tiny": {"url": f"{url}/mcp"}})
         env, web = {"HOME": str(home)}, McpServerSettings(url=f"{url}/mcp")
         for _ in range(2):
-            assert await log_in("tiny", web, env, open_page)
+            assert (await log_in("tiny", web, env, open_page))[0]
         assert len(provider.clients) == 2, "the second sign-in has another redirect, so another registration"
         calls = [turn for number in range(4) for turn in (call_tiny("secret", number), say("done"))]
         session = await start_session(calls, allowed_tools=("mcp__tiny",))
@@ -349,4 +407,5 @@ async def test_oauth_sign_in_and_token_renewal(start_session: StartSession, home
 
 async def test_login_reports_a_server_that_requires_no_sign_in(home: Path):
     with serve_app(FaultyHttpServer([])) as url:
-        assert not await log_in("tiny", McpServerSettings(url=f"{url}/mcp"), {"HOME": str(home)}, lambda page: None)
+        settings = McpServerSettings(url=f"{url}/mcp")
+        assert await log_in("tiny", settings, {"HOME": str(home)}, lambda page: None) == (False, None)

@@ -698,20 +698,34 @@ async def test_a_headless_run_tries_a_server_again_that_has_failed(
 
 
 async def test_a_server_that_hangs_is_named_and_remembered(start_session: StartSession, home: Path):
-    configure(home, {"bad": make_server_settings(fault="hang")}, connect_s=60, wait_s=0.1)
-    for _ in range(2):
+    """It costs one run: the next ones neither wait for it nor start it, until it is due again or asked for."""
+    mark = os.urandom(6).hex()
+    configure(home, {"bad": make_server_settings(fault="hang", mark=mark)}, connect_s=60, wait_s=0.1)
+
+    async def run() -> tuple[str, bool]:
         session = await start_session([say("one")], headless=True)
         await session.prompt()
-        assert [text for text in session.warnings() if "bad" in text] == [
-            "The MCP server bad did not answer within 0.1 s, so the model does not have its tools yet. "
-            "`odin mcp` shows the servers."
-        ]
+        (warning,) = (text for text in session.warnings() if "bad" in text)
+        is_started = bool(find_processes(mark))
         await session.client.close()
-    configure(home, {"bad": make_server_settings(fault="hang")}, connect_s=60, wait_s=60)
-    await (await start_session([say("two")])).prompt()
-    impatient = await start_session([say("three")], headless=True)
-    await impatient.prompt()
-    assert "did not answer within 3 s" in "".join(impatient.warnings()), "the limit of one that was slow"
+        assert find_processes(mark) == []
+        return warning, is_started
+
+    last = "The MCP server bad did not answer the last time"
+    assert await run() == (
+        "The MCP server bad did not answer within 0.1 s, so the model does not have its tools yet. "
+        "`odin mcp` shows the servers.",
+        True,
+    )
+    configure(home, {"bad": make_server_settings(fault="hang", mark=mark)}, connect_s=60, wait_s=600)
+    assert await run() == (f"{last}s, so it is not started now. `odin mcp` tries it again.", False)
+    (stored,) = (home / ".cache/odin/mcp").glob("*.json")
+    for failures in (1, 2):  # an hour later
+        entry = json.loads(stored.read_bytes())
+        assert entry["failures"] == failures
+        stored.write_text(json.dumps({**entry, "failed_at": entry["failed_at"] - 3600}))
+        assert await run() == (f"{last}, so the first request does not wait for it.", True)
+        assert (await run())[1] is False
 
 
 # --- processes ---

@@ -310,6 +310,7 @@ def _log_in(args: argparse.Namespace) -> int:
     settings = _find_settings(args)
     if settings.transport not in ("http", "sse"):
         raise UsageError(f"{args.name} is not an HTTP server; it needs no sign-in.")
+    from odin.mcp.failures import describe_failure
     from odin.mcp.oauth import log_in
 
     def open_page(url: str) -> None:
@@ -320,12 +321,13 @@ def _log_in(args: argparse.Namespace) -> int:
             TerminalPrograms(os.environ, LazySandbox(_load_config(args), make_environment()).writable).open_page(url)
 
     try:
-        is_signed_in = asyncio.run(log_in(args.name, settings, os.environ, open_page))
+        is_signed_in, problem = asyncio.run(log_in(args.name, settings, os.environ, open_page))
     except Exception as error:
-        from odin.mcp.connection import describe_failure
-
         why = describe_failure(error, settings, _load_config(args).mcp_limits)
         raise UsageError(f"Signing in to {args.name} failed: {why}.") from error
+    if problem is not None:
+        why = describe_failure(problem, settings, _load_config(args).mcp_limits)
+        raise UsageError(f"You are signed in to {args.name}, but it cannot be used: {why}.") from problem
     said = f"Signed in to {args.name}." if is_signed_in else f"{args.name} did not ask for a sign-in."
     return write_output(f"{said}\n")
 

@@ -184,6 +184,13 @@ class McpOAuth(Struct, frozen=True, kw_only=True):
 
     client_id: Annotated[str, describe("The ID of a client registered with the server.")] = ""
     client_secret: Annotated[str, describe("Its secret, or $NAME to read it from an environment variable.")] = ""
+    token_endpoint_auth_method: Annotated[
+        Literal["", "client_secret_basic", "client_secret_post"],
+        describe("How the secret is sent. Empty: as the server takes it."),
+    ] = ""
+    client_metadata_url: Annotated[
+        str, describe("The https address of a client metadata document, for servers without registration.")
+    ] = ""
     scope: Annotated[str, describe("The scopes to request, separated by spaces.")] = ""
     callback_port: Annotated[int, describe("The local port of the redirect; 0 means any.", ge=0, le=65535)] = 0
 

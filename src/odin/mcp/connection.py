@@ -5,7 +5,6 @@ imported in a thread by the first connection of the process: it takes a second, 
 """
 
 import asyncio
-import importlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -17,16 +16,17 @@ from msgspec.structs import replace
 
 from odin.config import Config
 from odin.config.mcp_file import explain_unusable
-from odin.config.settings import McpLimits, McpServerSettings
+from odin.config.settings import McpServerSettings
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
 from odin.core.event_values import ServerStatus
 from odin.core.profile import ProgramStart
 from odin.core.tool import ToolContext
 from odin.mcp.calls import RunningCalls, ServerUser
-from odin.mcp.listing import ListingCache, ServerListing, fetch_listing
+from odin.mcp.failures import describe_failure, import_package, is_lost, is_refusal, unpack
+from odin.mcp.listing import ListingCache, ServerListing, fetch_listing, is_modern
 from odin.mcp.transport import Exchange, SdkTransport, StdioTransport, open_http
-from odin.sandbox.runner import CONFINED_HINT, ProcessRunner, SandboxUnavailable
+from odin.sandbox.runner import ProcessRunner, SandboxUnavailable
 from odin.version import __version__
 
 ATTEMPTS = 3
@@ -36,6 +36,10 @@ _MAX_RECONNECTS = 3
 _CLOSE_S = 3.0
 """How long closing a connection may take. It is longer than ending a program takes."""
 
+_RETRY_S = 30.0
+_MAX_RETRY_S = 86_400.0
+"""How long a server that did not answer is left alone: longer with each time."""
+
 _LIST_S = 20.0
 _MAX_REFRESH_PAUSE_S = 30.0
 """The longest pause before a list is fetched again: some servers never stop to announce changes."""
@@ -44,7 +48,6 @@ _AWAITED_REFRESH_S = 2.0
 """How long a request waits for a list that has changed."""
 
 _MAX_LOGS = 20
-_UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
 _SHOWN_LEVELS = ("warning", "error", "critical", "alert", "emergency")
 
 
@@ -104,11 +107,19 @@ class ServerConnection:
         self._cache = ListingCache(Path(deps.environment.cache_dir, "mcp"))
         # a project's program with the same settings may be another one
         self._cached_as = replace(settings, cwd=str(Path(self._root, settings.cwd))) if of_project else settings
-        known = self._cache.read(self._cached_as)
+        # A server that the client hosts is code in the client: nothing tells whether it is the same as the last time.
+        self._is_stored = settings.transport != "sdk"
+        known = self._cache.read(self._cached_as) if self._is_stored else None
+        self._protocol = known.protocol if known is not None else ""
+        self._failures = known.failures if known is not None else 0
+        self.is_due = known is None or time.time() >= known.failed_at + min(_RETRY_S * 2**self._failures, _MAX_RETRY_S)
+        """It has not failed too often, or not lately, to be tried unasked."""
         self.is_new = known is None
         """Odin has never tried to connect it, so its tools are worth waiting for."""
         self.is_slow = known is not None and known.is_slow
         """It did not answer the last time."""
+        self.is_expired = known is not None and known.expires_at is not None and known.expires_at <= time.time()
+        """It said for how long its tools stay as they are, and that is over."""
         self.listing: ServerListing | None = None if known is None or known.failed else known
         self.users: set[ServerUser] = set()
         self._deps = deps
@@ -168,6 +179,8 @@ class ServerConnection:
     def start(self) -> None:
         """Connect in the background, unless it is connected or connecting."""
         if self._task is None or self._task.done():
+            if self.is_slow:  # the run may end before this one has
+                self.remember_failure(is_slow=True)
             self._settled.clear()
             self._stop.clear()
             self._task = asyncio.create_task(self._run())
@@ -184,7 +197,12 @@ class ServerConnection:
     def remember_failure(self, *, is_slow: bool) -> None:
         """Let later sessions not wait for it as for a new server, unless they know what it offers."""
         if self.listing is None:
-            self._cache.write(self._cached_as, ServerListing(failed=True, is_slow=is_slow))
+            failures = self._failures + 1 if is_slow else 0
+            self._store(ServerListing(failed=True, is_slow=is_slow, failed_at=time.time(), failures=failures))
+
+    def _store(self, listing: ServerListing) -> None:
+        if self._is_stored:
+            self._cache.write(self._cached_as, listing)
 
     async def close(self) -> None:
         """Disconnect, within a limited time. The server can be started again."""
@@ -217,24 +235,30 @@ class ServerConnection:
 
     async def _run(self) -> None:
         problem, is_slow = explain_unusable(self.settings), False
+        # "auto" asks what the server speaks, and tries the handshake if it does not know. Some old programs end at this
+        # question, so a server that is known to want the handshake gets it at once, and others in the second attempt.
+        is_old = self.settings.transport == "sdk" or (bool(self._protocol) and not is_modern(self._protocol))
+        modes = ("legacy", "auto") if is_old else ("auto", "legacy")
         try:
             for attempt in range(1, ATTEMPTS + 1) if not problem else ():
                 self._set_status("connecting", attempt=attempt)
+                is_refused = False
                 try:
-                    problem = await self._connect_and_serve()
+                    problem = await self._connect_and_serve(modes[(attempt - 1) % 2])
                     break
                 except FinalFailure as failure:
                     problem = str(failure)
                     break
                 except Exception as error:  # whatever the server or the package makes of it
                     problem = describe_failure(error, self.settings, self._limits)
-                    is_slow = isinstance(_unpack(error), TimeoutError)
+                    is_slow = isinstance(unpack(error), TimeoutError)
                     if is_slow:
                         problem += " in any of 3 attempts" if attempt == ATTEMPTS else ""
                         problem += _describe_junk(self._transport.junk) if self._transport is not None else ""
-                    if isinstance(_unpack(error), FileNotFoundError | PermissionError | SandboxUnavailable | OdinError):
+                    if isinstance(unpack(error), FileNotFoundError | PermissionError | SandboxUnavailable | OdinError):
                         break
-                if attempt < ATTEMPTS:
+                    is_refused = attempt == 1 and is_refusal(error)
+                if attempt < ATTEMPTS and not is_refused:
                     await asyncio.sleep(self._timing.mcp_retry_pauses_s[attempt - 1])
         finally:
             self._client = None
@@ -248,8 +272,11 @@ class ServerConnection:
                 self.is_new = False
                 self._settled.set()
 
-    async def _connect_and_serve(self) -> str:
-        """Connect and stay connected. Return why the connection ended, "" if the next call may connect again."""
+    async def _connect_and_serve(self, mode: str) -> str:
+        """Connect and stay connected. Return why the connection ended, "" if the next call may connect again.
+
+        `mode` is what the package tries: the handshake (`legacy`), or the revisions without one before it (`auto`).
+        """
         started = time.monotonic()
         await asyncio.to_thread(import_package)
         transport: Any = None
@@ -258,11 +285,12 @@ class ServerConnection:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._limits.connect_s):
                     self._transport = transport = await stack.enter_async_context(self._open_transport())
-                    client = await stack.enter_async_context(self._make_client(transport))
+                    client = await stack.enter_async_context(self._make_client(transport, mode))
                     self.listing = await fetch_listing(client)
                 self._client, was_ready = client, True
-                self._cache.write(self._cached_as, self.listing)
-                self.is_new = False
+                self._protocol = self.listing.protocol
+                self._store(self.listing)
+                self.is_new = self.is_expired = False
                 self._set_status("ready", seconds=round(time.monotonic() - started, 3))
                 self._settled.set()
                 self._start_refresh()
@@ -274,8 +302,7 @@ class ServerConnection:
                 return "" if self._is_closing(transport) else why
             if transport is not None and transport.is_faulty:
                 raise FinalFailure(transport.describe_end()) from None
-            is_late = isinstance(_unpack(error), TimeoutError)
-            if transport is not None and transport.closed.is_set() and not is_late and transport.describe_end():
+            if transport is not None and is_lost(error) and transport.describe_end():
                 raise ServerEnded(transport.describe_end()) from None
             raise
         return "" if self._is_closing(transport) else transport.describe_end() or "the connection ended"
@@ -304,35 +331,22 @@ class ServerConnection:
             async with open_http(settings, auth, self._timing.mcp_goodbye_s) as transport:
                 yield transport
 
-    @asynccontextmanager
-    async def _make_client(self, transport: Any) -> AsyncGenerator[Any, None]:
-        """Yield the connected client. Servers that refuse the handshake of today get that of 2026."""
-        from mcp import Client, MCPError
-        from mcp_types import UNSUPPORTED_PROTOCOL_VERSION, Implementation
+    def _make_client(self, transport: Any, mode: str) -> Any:
+        """Return the client, which is to be entered."""
+        from mcp import Client
+        from mcp_types import Implementation
 
-        mode = "legacy"
-        while True:
-            client = Client(
-                transport,
-                mode=mode,
-                client_info=Implementation(name="odin", version=__version__),
-                elicitation_callback=self._answer_elicitation,
-                sampling_callback=self._answer_sampling if self.settings.sampling else None,
-                list_roots_callback=self._list_roots,
-                logging_callback=self._log,
-                message_handler=self._handle_message,
-                cache=None,
-            )
-            is_entered = False
-            try:
-                async with client:
-                    is_entered = True
-                    yield client
-                    return
-            except MCPError as error:
-                if is_entered or error.error.code != UNSUPPORTED_PROTOCOL_VERSION or mode == "auto":
-                    raise
-                mode = "auto"
+        return Client(
+            transport,
+            mode=mode,
+            client_info=Implementation(name="odin", version=__version__),
+            elicitation_callback=self._answer_elicitation,
+            sampling_callback=self._answer_sampling if self.settings.sampling else None,
+            list_roots_callback=self._list_roots,
+            logging_callback=self._log,
+            message_handler=self._handle_message,
+            cache=None,
+        )
 
     # --- what the server sends ---
 
@@ -366,9 +380,9 @@ class ServerConnection:
             with suppress(Exception):  # a server that announces a change and does not answer keeps what it had
                 async with asyncio.timeout(_LIST_S):
                     listing = await fetch_listing(self._client)
-                if listing != self.listing:
-                    self.listing = listing
-                    self._cache.write(self._cached_as, listing)
+                before, self.listing = self.listing, listing
+                self._store(listing)
+                if before is None or replace(listing, expires_at=before.expires_at) != before:
                     self._report_change()
             self._refreshed_at = time.monotonic()
             self._refreshed.set()
@@ -491,19 +505,10 @@ class ServerConnection:
                 why = self._status.detail or "it ended"
                 raise ServerUnavailable(f"The MCP server {self.name} ended during the call: {why}.") from None
             why = describe_failure(error, self.settings, self._limits)
-            raise ServerUnavailable(f"The MCP server {self.name} refused the call: {why}.") from None
+            what = "did not answer" if is_lost(error) else "refused"
+            raise ServerUnavailable(f"The MCP server {self.name} {what} the call: {why}.") from None
         self._reconnects = 0
         return result
-
-
-def import_package() -> None:
-    """Import the official package, and keep what it logs off the terminal: Odin says itself what matters."""
-    import logging
-
-    importlib.import_module("mcp")
-    for name in ("mcp", "httpx2"):
-        logging.getLogger(name).propagate = False
-        logging.getLogger(name).addHandler(logging.NullHandler())
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:
@@ -515,36 +520,5 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
             task.cancel()
 
 
-def _unpack(error: BaseException) -> BaseException:
-    """Return the first error in a group of errors."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
-
-
 def _describe_junk(junk: str) -> str:
     return f", but wrote: {junk}" if junk else ""
-
-
-def describe_failure(error: BaseException, settings: McpServerSettings, limits: McpLimits) -> str:
-    """Return why a server failed, as a clause."""
-    error = _unpack(error)
-    if isinstance(error, TimeoutError):
-        return f"it did not answer within {limits.connect_s:g} s"
-    if isinstance(error, FileNotFoundError):
-        is_cwd = bool(settings.cwd) and str(error.filename).endswith(settings.cwd)
-        missing = settings.cwd if is_cwd else settings.command
-        return f"{missing} was not found"
-    if isinstance(error, SandboxUnavailable):
-        return f"{str(error)[:1].lower()}{str(error)[1:].rstrip('.')}. {CONFINED_HINT}"
-    if isinstance(error, PermissionError):
-        return f"{settings.command} cannot be run"
-    name = type(error).__name__
-    if name in ("ConnectError", "ConnectTimeout"):
-        return f"{settings.url} cannot be reached"
-    if name == "ValidationError":
-        return "it sent a message that breaks the protocol"
-    text = str(error).strip().split("\n")[0]
-    if text.startswith(_UNREADABLE):
-        text = text[text.index("it sent") :] if "it sent" in text else "it sent broken JSON"
-    return (text or name).rstrip(".")[:300]

@@ -4,7 +4,9 @@ The cache is keyed by the definition of the server. With it the first request of
 that is not connected yet, and the same bytes as the last time. It can be deleted at any time.
 """
 
+import math
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -50,8 +52,10 @@ class ServerListing(Struct, frozen=True, omit_defaults=True):
     """Everything a server offers. `has_resources`: it has resources, perhaps more than are listed.
 
     `is_cut` says that it offers more tools than `MAX_TOOLS`.
+    `protocol` is the revision of the protocol that it spoke. `expires_at` is until when the server said that its tools
+    stay as they are, as the time of the clock; None if it said nothing, as those without that revision.
     `failed` stands in the cache for a server that has never been connected, although Odin tried; `is_slow`: because it
-    did not answer in time.
+    did not answer in time, `failures` times in a row, at last at `failed_at`.
     """
 
     tools: tuple[ListedTool, ...] = ()
@@ -62,7 +66,11 @@ class ServerListing(Struct, frozen=True, omit_defaults=True):
     server: str = ""
     failed: bool = False
     is_slow: bool = False
+    failures: int = 0
+    failed_at: float = 0.0
     is_cut: bool = False
+    protocol: str = ""
+    expires_at: float | None = None
     version: int = _VERSION
 
 
@@ -102,10 +110,11 @@ class ListingCache:
 
 
 class _Pages:
-    """Collects the pages of a list, up to a limit of items."""
+    """Collects the pages of a list, up to a limit of items. `ttl_s` is how long the server says that they all hold."""
 
     def __init__(self) -> None:
         self.is_cut = False
+        self.ttl_s = math.inf
 
     async def collect(self, fetch: Any, field: str) -> list[Any]:
         found: list[Any] = []
@@ -113,12 +122,18 @@ class _Pages:
         for _ in range(100):
             page = await fetch(cursor=cursor, cache_mode="bypass")
             found += getattr(page, field)
+            self.ttl_s = min(self.ttl_s, page.ttl_ms / 1000)
             following = page.next_cursor
             if not following or following == cursor or len(found) > MAX_TOOLS:
                 break
             cursor = following
         self.is_cut = len(found) > MAX_TOOLS
         return found[:MAX_TOOLS]
+
+
+def is_modern(protocol: str) -> bool:
+    """True for the revisions without a handshake, whose requests all say who sends them."""
+    return protocol >= "2026-07-28"
 
 
 async def fetch_listing(client: Any) -> ServerListing:
@@ -136,6 +151,8 @@ async def fetch_listing(client: Any) -> ServerListing:
         instructions=client.instructions or "",
         server=f"{info.name} {info.version}".strip() if info is not None else "",
         is_cut=pages.is_cut,
+        protocol=client.protocol_version,
+        expires_at=time.time() + pages.ttl_s if is_modern(client.protocol_version) and tools else None,
     )
 
 

@@ -4,6 +4,7 @@ The package rejects a list in which one entry breaks the protocol, and it drops 
 entry costs itself, and a message that cannot be read fails the request that it answers.
 """
 
+import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -79,9 +80,18 @@ def find_request_id(head: bytes, tail: bytes = b"") -> int | None:
 def make_error(number: int | str, why: str) -> Any:
     """Return the message that fails the request with this id."""
     from mcp.shared.message import SessionMessage
-    from mcp_types import ErrorData, JSONRPCError
+    from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=-32000, message=why)))
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=INTERNAL_ERROR, message=why)))
+
+
+def fail_request(response: Any, why: str) -> None:
+    """Replace the body of a refused HTTP request by an error, which the package gives to the one who waits for it."""
+    import httpx2
+
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32603, "message": why}}
+    response.headers.update({"content-type": "application/json"})
+    response.stream = httpx2.ByteStream(json.dumps(error).encode())
 
 
 class RateLimiter:

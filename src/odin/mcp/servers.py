@@ -4,8 +4,9 @@ The sessions of a workspace share the connections. Which servers are enabled, an
 session's own; connecting a server again concerns all of them, because there is one.
 What changes takes effect between two requests (`prepare_request`). The first request uses what the servers offered the
 last time, and they connect after it was sent; only servers that were never connected before are awaited, for a limited
-time, and in a run without a user those that failed the last time: nothing else would start them. So equal servers give
-equal requests, and no request waits for a server that it does not need.
+time, those whose tools have expired, for a shorter one, and in a run without a user those that failed the last time:
+nothing else would start them. One that did not answer is not awaited again, and tried ever less often. So equal servers
+give equal requests, and no request waits for a server that it does not need.
 """
 
 import asyncio
@@ -31,8 +32,9 @@ from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
 from odin.engine.event_bus import EventBus
 from odin.mcp.calls import ServerUser
-from odin.mcp.connection import ConnectionDeps, ServerConnection, ServerUnavailable, import_package
+from odin.mcp.connection import ConnectionDeps, ServerConnection, ServerUnavailable
 from odin.mcp.elicitation import Elicitation
+from odin.mcp.failures import import_package
 from odin.mcp.listing import ListedPrompt
 from odin.mcp.results import ResultReader
 from odin.mcp.tools import ServerTools
@@ -41,8 +43,8 @@ from odin.mcp.transport import Exchange
 _START_S = 2.0
 """How long after the preparation of the first request the servers start at the latest."""
 
-_RETRY_S = 3.0
-"""How long a request waits for servers that did not answer the last time. What ended or was refused says so soon."""
+_EXPIRED_S = 3.0
+"""How long a request waits for tools that have expired. Then it uses them as they were."""
 
 
 class ServerDeps(Struct, frozen=True):
@@ -103,8 +105,13 @@ class SessionServers:
             if not server.settings.manual or name in enabled:
                 server.join(self._user)
         self._agent_servers: dict[str, ServerConnection] = {}
+        self._slow = [
+            server for _, server in self._list_enabled() if deps.is_lazy and server.is_slow and server.listing is None
+        ]
         self._awaited = [
-            server for _, server in self._list_enabled() if server.is_new or (deps.is_lazy and server.listing is None)
+            server
+            for _, server in self._list_enabled()
+            if server.is_new or server.is_expired or (deps.is_lazy and server.listing is None and not server.is_slow)
         ]
         self._starting: asyncio.Task[None] | None = None
         self._changing: dict[str, ServerConnection] = {}
@@ -167,7 +174,13 @@ class SessionServers:
 
     def begin_prompt(self) -> None:
         """Called before a prompt starts. Servers that were never connected before start now."""
-        for server in self._awaited:
+        slow, self._slow = self._slow, []
+        for server in slow:
+            why = "did not answer the last time, so the first request does not wait for it"
+            if not server.is_due:
+                why = "did not answer the last times, so it is not started now. `odin mcp` tries it again"
+            self._warn_once(f"The MCP server {server.name} {why}.")
+        for server in (*self._awaited, *(server for server in slow if server.is_due)):
             server.start()
 
     async def prepare_request(self, agent: str) -> None:
@@ -197,8 +210,8 @@ class SessionServers:
     async def wait_for(self, waiting: Sequence[ServerConnection], agent: str) -> None:
         """Start servers and wait until each is ready or has failed, for a limited time. Say which are neither."""
         limit = self._config.mcp_limits.wait_s
-        if all(server.is_slow for server in waiting):
-            limit = min(limit, _RETRY_S)
+        if all(server.listing is not None for server in waiting):
+            limit = min(limit, _EXPIRED_S)
         for server in waiting:
             server.start()
         if not all(server.is_settled for server in waiting):
@@ -209,7 +222,7 @@ class SessionServers:
             async with asyncio.timeout(limit):
                 await asyncio.gather(*(server.wait_settled() for server in waiting))
         for server in waiting if limit else ():
-            if not server.is_settled:
+            if not server.is_settled and server.listing is None:
                 server.remember_failure(is_slow=True)
                 why = f"did not answer within {limit:g} s, so the model does not have its tools yet"
                 self._warn_once(f"The MCP server {server.name} {why}. {self._hint}")

@@ -8,6 +8,7 @@ Servers with a URL are reached through the transports of the package, within the
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, cast
 
 from odin.config.settings import McpServerSettings
@@ -18,6 +19,7 @@ from odin.mcp.messages import (
     OversizedLine,
     RateLimiter,
     RepairedStream,
+    fail_request,
     find_request_id,
     make_error,
     read_lines,
@@ -71,6 +73,7 @@ class StdioTransport:
         self._tasks: list[asyncio.Task[None]] = []
         self._stderr = HeadTailBuffer(_STDERR_CHARS)
         self._fault = ""
+        self._has_spoken = False
         self._junk = 0
         self._junk_sample = ""
         self._limiter = RateLimiter()
@@ -117,7 +120,7 @@ class StdioTransport:
         """Close the input of the program, then terminate and kill it with all it started."""
         if self._pipe is not None:
             self._pipe.close()
-        patience = 0.0 if self._fault else _EXIT_S
+        patience = 0.0 if self._fault or not self._has_spoken else _EXIT_S
         if not await process.wait_until_gone(patience):
             await process.terminate(patience)
         self._runner.forget(process)
@@ -175,6 +178,7 @@ class StdioTransport:
             self._count_junk(line)
             number = find_request_id(line)
             return None if number is None else make_error(number, f"it sent broken JSON: {_shorten(line)}")
+        self._has_spoken = True
         is_allowed = self._limiter.allow(message)
         self._fault = self._fault or self._limiter.fault
         if not is_allowed:
@@ -278,8 +282,9 @@ class HttpTransport:
 
     junk = ""
 
-    def __init__(self, goodbye_s: float) -> None:
+    def __init__(self, url: str, goodbye_s: float) -> None:
         self.closed = asyncio.Event()
+        self._url = url
         self._goodbye_s = goodbye_s
         self.is_forgotten = False
         self.open_streams: Callable[[], AbstractAsyncContextManager[Any]] | None = None
@@ -316,8 +321,11 @@ class HttpTransport:
             self.is_forgotten = True
             self.closed.set()
         response.headers.pop("content-encoding", None)  # Odin asks for none; a small body could unpack to gigabytes
-        if response.headers.get("content-type", "").startswith("application/json"):
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        if is_json:
             response.stream = _make_bounded_stream(response.stream)
+        elif response.status_code >= 400 and response.status_code != 401 and str(response.request.url) == self._url:
+            fail_request(response, f"it answered with HTTP {response.status_code} {response.reason_phrase}".rstrip())
 
 
 @asynccontextmanager
@@ -325,22 +333,30 @@ async def open_http(
     settings: McpServerSettings, auth: Any, goodbye_s: float = DEFAULT_TIMING.mcp_goodbye_s
 ) -> AsyncGenerator[HttpTransport, None]:
     """Yield the transport to a server. Each of its messages is limited to `MAX_MESSAGE_BYTES`."""
-    transport = HttpTransport(goodbye_s)
-    if settings.transport == "sse":
-        from mcp.client.sse import sse_client
-
-        transport.open_streams = lambda: sse_client(settings.url, headers=dict(settings.headers), auth=auth)
-        yield transport
-        return
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    async with httpx2.AsyncClient(
-        headers={"accept-encoding": "identity", **settings.headers},
-        auth=auth,
-        timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S),
-        event_hooks={"response": [transport.check_response]},
-    ) as client:
+    transport = HttpTransport(settings.url, goodbye_s)
+
+    def make_client(**given: Any) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(
+            headers={"accept-encoding": "identity", **settings.headers},
+            auth=auth,
+            timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S),
+            event_hooks={"response": [transport.check_response]},
+        )
+
+    if settings.transport == "sse":
+        import mcp.client.sse
+        from mcp.shared._httpx_utils import sse_within_origin
+
+        package: Any = mcp.client.sse
+        # A message may have 1 MiB there, which a screenshot exceeds, and no parameter changes that.
+        package.sse_within_origin = partial(sse_within_origin, max_event_size=MAX_MESSAGE_BYTES)
+        transport.open_streams = lambda: package.sse_client(settings.url, httpx_client_factory=make_client)
+        yield transport
+        return
+    async with make_client() as client:
         transport.open_streams = lambda: streamable_http_client(
             settings.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
         )
