@@ -43,6 +43,7 @@ GROUPS = (
     "pools",
     "sessions",
     "endurance",
+    "prompt_cache",
     "idle",
     "history",
 )

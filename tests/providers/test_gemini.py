@@ -234,7 +234,7 @@ async def test_usage_categories_do_not_overlap_and_the_prefix_is_cached() -> Non
             reply_message, first = await get_reply(provider, Request(MODEL, (long,)))
             _, second = await get_reply(provider, Request(MODEL, (long, reply_message, PROMPT)))
     assert first.cache_read == 0
-    assert second.cache_read > 400
+    assert second.cache_read > 300
 
 
 async def reply_to_turn(turn: Turn, model: str = MODEL) -> tuple[ReplyMessage, StopChunk, tuple[MalformedCall, ...]]:

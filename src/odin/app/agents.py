@@ -307,6 +307,7 @@ class AgentRuntime:
             compaction=NoCompaction() if self.models.info.strategy == "files" else self._compaction,
             failover=self.models,
             clock=partial(parts.permissions.interactions.measure_work, self._agent),
+            time_of_day=self.workspace.environment.timing.clock,
             take_late_warning=self._take_late_warning,
             make_verifier=self._make_verifier,
             find_instructions=self._find_instructions,

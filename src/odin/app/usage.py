@@ -195,4 +195,5 @@ def _build_row(name: str, spent: UsageTotals, title: str = "") -> UsageRow:
         spent.unpriced,
         None if hits is None else round(hits, 4),
         spent.estimated,
+        spent.missed,
     )

@@ -11,6 +11,7 @@ from odin.app.usage import UsagePeriod, make_recent_period, parse_day, report_us
 from odin.commands.command_line import Parser, write_json, write_output
 from odin.core.call_events import USAGE_GROUPINGS, UsageReport, UsageRow
 from odin.core.errors import UsageError
+from odin.ui.slash_commands.reports import describe_misses
 from odin.ui.terminal import escape_hidden
 
 DEFAULT_DAYS = 30
@@ -81,6 +82,8 @@ def format_table(report: UsageReport) -> str:
     text = "".join(
         f"{_align_cells(line, widths)}  {end}".rstrip() + "\n" for line, end in zip(lines, ends, strict=True)
     )
+    if misses := describe_misses(report.total.cache_misses):
+        text += f"\n{misses[0]}\n"
     if report.total.unpriced_tokens:
         text += (
             f"\n{report.total.unpriced_tokens:,} tokens of models with unknown prices are not included in the cost. "
@@ -121,7 +124,8 @@ def format_csv(report: UsageReport) -> str:
     table = csv.writer(written, lineterminator="\n")
     table.writerow((report.by, *UsageRow.__struct_fields__[1:]))
     for row in report.rows:
-        table.writerow(_escape_formula(cell) for cell in msgspec.structs.astuple(row))
+        *cells, _ = msgspec.structs.astuple(row)
+        table.writerow([*map(_escape_formula, cells), sum(found.tokens for found in row.cache_misses.values())])
     return written.getvalue()
 
 

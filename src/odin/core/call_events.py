@@ -41,11 +41,36 @@ class ReplyDrafted(Event, frozen=True):
     start: int
 
 
+CacheMissCause = Literal["model", "tools", "system", "settings", "history", "expired", "dropped"]
+"""What was different from the request before. `settings`: the effort or how it thinks; `history`: messages that had
+been sent were left out or edited; `dropped`: nothing, and no time had passed, but the provider had it no more."""
+
+
+class CacheMiss(Struct, frozen=True):
+    """Tokens that the provider's cache had, or was given, with the request before, and that were not read from it."""
+
+    cause: CacheMissCause
+    tokens: int
+
+
+class PromptMark(Struct, frozen=True):
+    """Hashes of what was sent `at` this time: enough to tell how the next request differs. `history` is that of all
+    `count` messages."""
+
+    at: float
+    tools: int
+    system: int
+    settings: int
+    count: int
+    history: int
+
+
 class UsageRecorded(Event, frozen=True):
     """Tokens and cost of one model request. A cost of 0 means unknown, unless the model is `free`.
 
     `context_window` is 0 if unknown; `purpose` is `main` for the main model, or the name of the small job.
     `estimated`: the reply was cut off before the provider reported all tokens, so some are counted by length.
+    `sent` is None for small jobs, and if the provider does not say what it sends.
     """
 
     model: str
@@ -55,6 +80,8 @@ class UsageRecorded(Event, frozen=True):
     purpose: str = "main"
     free: bool = False
     estimated: bool = False
+    sent: PromptMark | None = None
+    cache_miss: CacheMiss | None = None
 
 
 class ReplyDiscarded(Event, frozen=True):
@@ -473,10 +500,19 @@ UsageGrouping = Literal["day", "model", "agent", "session", "purpose", "project"
 USAGE_GROUPINGS: tuple[UsageGrouping, ...] = get_args(UsageGrouping)
 
 
+class MissedTokens(Struct, frozen=True):
+    times: int
+    tokens: int
+
+    def __add__(self, other: "MissedTokens") -> "MissedTokens":
+        return MissedTokens(self.times + other.times, self.tokens + other.tokens)
+
+
 class UsageRow(Struct, frozen=True):
     """One line of a usage report. `cost_usd` excludes `unpriced_tokens`, the tokens of models without a known price.
 
-    `estimated_tokens` belong to replies that were cut off before the provider had reported their usage.
+    `estimated_tokens` belong to replies that were cut off before the provider had reported their usage. `cache_misses`
+    are the tokens that the provider's cache did not have any more, by the reason.
     """
 
     name: str
@@ -491,6 +527,7 @@ class UsageRow(Struct, frozen=True):
     unpriced_tokens: int
     cache_hit_rate: float | None
     estimated_tokens: int = 0
+    cache_misses: dict[CacheMissCause, MissedTokens] = field(default_factory=dict["CacheMissCause", "MissedTokens"])
 
 
 class UsageReport(Struct, frozen=True):
@@ -498,6 +535,13 @@ class UsageReport(Struct, frozen=True):
     by: UsageGrouping
     rows: tuple[UsageRow, ...]
     total: UsageRow
+
+
+def add_missed(
+    one: dict[CacheMissCause, MissedTokens], other: dict[CacheMissCause, MissedTokens]
+) -> dict[CacheMissCause, MissedTokens]:
+    causes = dict.fromkeys((*one, *other))
+    return {cause: one.get(cause, MissedTokens(0, 0)) + other.get(cause, MissedTokens(0, 0)) for cause in causes}
 
 
 class UsageTotals(Struct, frozen=True, omit_defaults=True):
@@ -511,13 +555,16 @@ class UsageTotals(Struct, frozen=True, omit_defaults=True):
     cost_usd: float = 0.0
     unpriced: int = 0
     estimated: int = 0
+    missed: dict[CacheMissCause, MissedTokens] = field(default_factory=dict["CacheMissCause", "MissedTokens"])
 
     @classmethod
     def from_event(cls, event: UsageRecorded) -> "UsageTotals":
         """Return the totals of one request. A cost of 0 means unknown unless the model is free."""
         unknown = event.cost_usd == 0 and not event.free
         tokens = event.usage.total
-        return cls(1, event.usage, event.cost_usd, tokens if unknown else 0, tokens if event.estimated else 0)
+        miss = event.cache_miss
+        missed: dict[CacheMissCause, MissedTokens] = {miss.cause: MissedTokens(1, miss.tokens)} if miss else {}
+        return cls(1, event.usage, event.cost_usd, tokens if unknown else 0, tokens if event.estimated else 0, missed)
 
     def __add__(self, other: "UsageTotals") -> "UsageTotals":
         return UsageTotals(
@@ -526,6 +573,7 @@ class UsageTotals(Struct, frozen=True, omit_defaults=True):
             self.cost_usd + other.cost_usd,
             self.unpriced + other.unpriced,
             self.estimated + other.estimated,
+            add_missed(self.missed, other.missed),
         )
 
     @property

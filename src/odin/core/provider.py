@@ -190,10 +190,26 @@ class StopChunk(Struct, frozen=True, tag="stop"):
     note: str = ""
 
 
+class SentPrompt(Struct, frozen=True):
+    """Hashes of what a request sends, in the order in which the caches of prompts compare it.
+
+    `settings` are the options that are part of the prompt. `messages` has one for each message: of it and all before.
+    """
+
+    tools: int
+    system: int
+    settings: int
+    messages: tuple[int, ...]
+
+
 class WaitChunk(Struct, frozen=True, tag="wait"):
-    """The state of the connection: connecting, retrying_key, waiting_headers, waiting_token."""
+    """The state of the connection: connecting, retrying_key, waiting_headers, waiting_token.
+
+    `sent` comes with the last of them, from providers that say it.
+    """
 
     activity: str
+    sent: SentPrompt | None = None
 
 
 class RollbackChunk(Struct, frozen=True, tag="rollback"):

@@ -52,6 +52,7 @@ from odin.core.provider import (
     ReplyBuilder,
     Request,
     RollbackChunk,
+    SentPrompt,
     StopChunk,
     TextChunk,
     ThinkingChunk,
@@ -227,10 +228,22 @@ class CallObserver(Protocol):
 
 
 class ReplyStream:
-    """Requests the replies of one turn. `seconds` is the time spent waiting for the provider."""
+    """Requests the replies of one turn. `seconds` is the time spent waiting for the provider.
 
-    def __init__(self, recorder: Recorder, agent: str, get_observer: Callable[[], CallObserver]) -> None:
+    `sent` is what the last request has sent at the time `sent_at` of the `clock`; None if the provider does not say.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        agent: str,
+        get_observer: Callable[[], CallObserver],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.seconds = 0.0
+        self.sent: SentPrompt | None = None
+        self.sent_at = 0.0
+        self._clock = clock
         self._get_observer = get_observer
         self._recorder = recorder
         self._retry = RetryPolicy()
@@ -269,6 +282,7 @@ class ReplyStream:
             self._builder = ReplyBuilder(provider.name, request.model)
             self._progress = _ReplyProgress()
             self._is_accepted = False
+            self.sent = None
             self._ids = {}
             self._used_ids, self._new_ids = self._earlier_ids.update(request.messages), set()
             try:
@@ -349,7 +363,9 @@ class ReplyStream:
     def _handle_chunk(self, chunk: Chunk, provider: str) -> None:
         if isinstance(chunk, WaitChunk):
             self._is_accepted = chunk.activity == "waiting_token"
+            self.sent = chunk.sent
             if chunk.activity == "waiting_headers":
+                self.sent_at = self._clock()
                 asyncio.get_running_loop().call_later(_HEAD_START_S, self._get_observer)
             self._emit(ActivityChanged(chunk.activity))  # pyright: ignore[reportArgumentType]
             return

@@ -37,6 +37,7 @@ from odin.core.structured_output import (
     make_output_tool,
     parse_answer,
 )
+from odin.engine.cache_miss import find_cache_miss, make_mark
 from odin.engine.call import CallScope, TurnCalls
 from odin.engine.hooks import TurnHooks
 from odin.engine.limits import CostBudget
@@ -152,6 +153,8 @@ class TurnDeps(msgspec.Struct, frozen=True):
     failover: ModelFailover
     clock: Callable[[], float] = time.monotonic
     """Measures the duration of the turn. It stands while the user answers a question or a permission request."""
+    time_of_day: Callable[[], float] = time.time
+    """Tells how long a request could be in the provider's cache."""
     take_late_warning: Callable[[], str] = lambda: ""
     """Return a warning about what processes in the background did since the last one, or ""."""
     make_verifier: Callable[[str, CallScope, TurnCalls], TurnVerifier | None] = lambda turn, scope, calls: None
@@ -215,7 +218,7 @@ class AgentTurn:
         self._attach = attach
         self._on_ended = on_ended
         self._hook_continues = 0
-        self._stream = ReplyStream(deps.recorder, scope.agent, lambda: self._speculator)
+        self._stream = ReplyStream(deps.recorder, scope.agent, lambda: self._speculator, deps.time_of_day)
         self._started_at = deps.clock()
         self._steps = 0
         self._usage = Usage()
@@ -529,8 +532,20 @@ class AgentTurn:
         self._usage += usage
         self._cost += cost
         name = f"{info.provider}/{info.id}" if info.provider else info.id
-        self._emit(UsageRecorded(name, usage, cost, info.context, free=info.free, estimated=estimated))
+        event = UsageRecorded(name, usage, cost, info.context, free=info.free, estimated=estimated)
+        self._emit(self._explain_cache(event))
         return self._deps.budget.get_refusal()
+
+    def _explain_cache(self, event: UsageRecorded) -> UsageRecorded:
+        """Return the event with what was sent, and with what the provider's cache did not have any more."""
+        sent, at = self._stream.sent, self._stream.sent_at
+        if sent is None:
+            return event
+        last = self._deps.recorder.state.totals.last_requests.get(self._scope.agent)
+        miss = None
+        if last is not None and not event.estimated:
+            miss = find_cache_miss(last, event.model, event.usage, sent, at)
+        return msgspec.structs.replace(event, sent=make_mark(sent, at), cache_miss=miss)
 
     def _accept_reply(self, reply: Reply) -> ReplyMessage | None:
         """Return the message to record, or None if the reply is discarded and the model is asked again."""

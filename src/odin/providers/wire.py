@@ -469,7 +469,9 @@ async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader
         raise
     try:
         await _check_status(call, response)
-        yield WaitChunk("waiting_token")
+        from odin.providers.sent_prompt import hash_prompt  # when the request is on its way
+
+        yield WaitChunk("waiting_token", hash_prompt(call.body))
         events, error_in_text = _EventStream(response, call, reader), _ErrorInText()
         while not (reader.done or events.ended):
             for event in await events.read_more():

@@ -204,6 +204,8 @@ class SessionTotals:
         self.cost_usd = 0.0
         self.by_model: dict[str, UsageTotals] = {}
         self.by_agent: dict[str, UsageTotals] = {}
+        self.last_requests: dict[str, UsageRecorded] = {}
+        """The last request of each agent."""
 
     def add(self, event: UsageRecorded, agent: str) -> None:
         self.usage += event.usage
@@ -211,6 +213,8 @@ class SessionTotals:
         spent = UsageTotals.from_event(event)
         self.by_model[event.model] = self.by_model.get(event.model, UsageTotals()) + spent
         self.by_agent[agent] = self.by_agent.get(agent, UsageTotals()) + spent
+        if event.sent is not None:
+            self.last_requests[agent] = event
 
 
 class PromptQueueState:

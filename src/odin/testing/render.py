@@ -1,12 +1,6 @@
-"""Turns a scripted turn into a reply to one request: ids, arguments, token counts, and the JSON contract.
+"""Turns a scripted turn into a reply to one request: ids, arguments, token counts, and the JSON contract."""
 
-Token counts follow from sizes, with a realistic model of the prompt cache: only identical leading bytes are cached.
-"""
-
-import re
 from base64 import b64decode, b64encode
-from binascii import crc32
-from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, cast
@@ -15,108 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.message import Usage
-from odin.testing.script import Api, Turn
-
-_CACHE_MARK = re.compile(rb',?"cache_control":(?:\{[^{}]*\}|null)')
-_MAX_PROMPTS = 16
-_IMAGE_DATA = re.compile(rb"[A-Za-z0-9+/=]{6400,}")
-_IMAGE_BYTES = 6400
-"""Maximum size counted for an image: 1600 tokens."""
+from odin.testing.script import Turn
 
 
 def count_tokens(size: int) -> int:
     """Return an estimate: four bytes per token."""
     return (size + 3) // 4
-
-
-_PROMPT_KEYS: dict[Api, tuple[str, str]] = {
-    "anthropic": ("system", "messages"),
-    "responses": ("instructions", "input"),
-    "gemini": ("systemInstruction", "contents"),
-}
-
-
-class MeteredPrompt(Struct, frozen=True):
-    """The prompt in the order in which caches compare it. `marks` are the cache breakpoints."""
-
-    data: bytes
-    marks: tuple[int, ...]
-
-    @property
-    def tokens(self) -> int:
-        return count_tokens(len(self.data))
-
-
-def extract_prompt(api: Api, body: dict[str, Any]) -> MeteredPrompt:
-    """Return tools, system and messages as bytes, without cache markers, which move between requests."""
-    system_key, conversation_key = _PROMPT_KEYS.get(api, ("instructions", "messages"))
-    system, conversation = body.get(system_key), body.get(conversation_key)
-    items = cast("list[Any]", conversation) if isinstance(conversation, list) else [conversation]
-    raw = b"\n".join(msgspec.json.encode(item) for item in (body.get("tools"), system, *items) if item)
-    if b'"image' in raw or b'_image"' in raw or b'"inlineData"' in raw:
-        raw = _IMAGE_DATA.sub(_shorten_image, raw)
-    if b'"cache_control"' not in raw:
-        return MeteredPrompt(raw, ())
-    kept: list[bytes] = []
-    marks: list[int] = []
-    at = size = 0
-    for found in _CACHE_MARK.finditer(raw):
-        kept.append(raw[at : found.start()])
-        size += found.start() - at
-        marks.append(size)
-        at = found.end()
-    kept.append(raw[at:])
-    return MeteredPrompt(b"".join(kept), tuple(marks))
-
-
-def _shorten_image(found: re.Match[bytes]) -> bytes:
-    """Return as many bytes as an image counts, different for different images."""
-    return (b"%08x" % crc32(found[0])) * (_IMAGE_BYTES // 8)
-
-
-def measure_common_prefix(a: bytes, b: bytes) -> int:
-    """Return the length of the common prefix, by bisection on slices."""
-    low, high = 0, min(len(a), len(b))
-    if a[:high] == b[:high]:
-        return high
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-class CacheMeter:
-    """Remembers the last prompts of each model and computes how much of a new one is cached."""
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[Api, str], deque[MeteredPrompt]] = {}
-
-    def measure(self, api: Api, model: str, prompt: MeteredPrompt) -> Usage:
-        """Return the usage of the prompt, with output counts of 0."""
-        earlier = self._seen.setdefault((api, model), deque(maxlen=_MAX_PROMPTS))
-        if api == "anthropic":
-            read, written = _measure_by_marks(prompt, earlier)
-        else:
-            shared = max((measure_common_prefix(prompt.data, old.data) for old in earlier), default=0)
-            read, written = shared // 4, 0
-        earlier.append(prompt)
-        return Usage(input=max(0, prompt.tokens - read - written), cache_read=read, cache_write=written)
-
-
-def _measure_by_marks(prompt: MeteredPrompt, earlier: deque[MeteredPrompt]) -> tuple[int, int]:
-    """A read needs a marker now and the same bytes up to an earlier marker; the rest is written."""
-    if not prompt.marks:
-        return 0, 0
-    limit = prompt.marks[-1]
-    read = 0
-    for old in earlier:
-        for mark in old.marks:
-            if read < mark <= limit and prompt.data.startswith(old.data[:mark]):
-                read = mark
-    return read // 4, limit // 4 - read // 4
 
 
 class RenderedCall(Struct, frozen=True):

@@ -213,7 +213,7 @@ def _build_usage(rendered: RenderedReply) -> dict[str, Any]:
     prompt, output = usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning
     return {
         "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": usage.cache_read},
+        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
         "output_tokens": output,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": prompt + output,

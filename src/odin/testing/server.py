@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from odin.testing import anthropic_api, chat_api, gemini_api, responses_api, strict
-from odin.testing.render import CacheMeter, MeteredPrompt, extract_prompt, render_reply, wants_contract
+from odin.testing.prompt_cache import MeteredPrompt, PromptCache, extract_prompt
+from odin.testing.render import render_reply, wants_contract
 from odin.testing.script import Api, EmulatedLocal, EmulatedServer, Player, Script, SeenRequest, Turn
 from odin.testing.strict import IssuedIds, RequestRefused
 from odin.testing.transport import ClientConnection, RawRequest, ServerAnswer
@@ -175,11 +176,17 @@ class ServerBehavior(Struct, frozen=True):
 
 
 class Router:
-    def __init__(self, script: Script, behavior: ServerBehavior, rejected: list[tuple[SeenRequest, str]]) -> None:
+    def __init__(
+        self,
+        script: Script,
+        behavior: ServerBehavior,
+        rejected: list[tuple[SeenRequest, str]],
+        clock: Callable[[], float],
+    ) -> None:
         self._script = script
         self._behavior = behavior
         self._rejected = rejected
-        self._meter = CacheMeter()
+        self._cache = PromptCache(clock)
         self._memory = IssuedIds()
         self._number = 0
         self._calls = 0
@@ -219,9 +226,9 @@ class Router:
             raise RequestRefused("Request exceeds the maximum size", status=413)
         if not seen.json:
             strict.parse_body(seen.body)
-        prompt = extract_prompt(seen.api, seen.json)
         if behavior.strict:
             _WIRE_FORMATS[seen.api].check_request(seen.json, self._memory, None if behavior.local else behavior.accepts)
+        prompt = extract_prompt(seen.api, seen.json)
         strict.check_model(seen.api, seen.json, behavior.models)
         strict.check_window(
             seen.api, seen.json, prompt.tokens, behavior.window, behavior.local.kind if behavior.local else None
@@ -246,7 +253,7 @@ class Router:
             turn,
             number=self._number,
             model=seen.model,
-            prompt=self._meter.measure(seen.api, seen.model, prompt),
+            prompt=self._cache.measure(prompt),
             created=int(time.time()),
             new_id=new_id,
             contract=wants_contract(body),
@@ -316,7 +323,8 @@ class ScriptedServer:
 
     `repeat` starts over when the list is used up. `models` are the only known models (any if None). `window` is the
     context window in tokens beyond which requests are rejected. `local` makes it look like a local server. `accepts`
-    are additional keys to accept; `strict=False` plays the turn for any JSON.
+    are additional keys to accept; `strict=False` plays the turn for any JSON. `clock` returns the seconds by which the
+    prompt cache of the API expires.
 
     `requests` are the model requests received, `others` everything else, `rejected` the rejected requests and why.
     """
@@ -332,6 +340,7 @@ class ScriptedServer:
         strict: bool = True,
         accepts: Collection[str] = (),
         port: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.script = Script(script, repeat)
         self.models = tuple(models) if models is not None else None
@@ -342,7 +351,7 @@ class ScriptedServer:
         self.connections: set[ClientConnection] = set()
         emulated = EmulatedLocal(local) if isinstance(local, str) else local
         behavior = ServerBehavior(self.models, window, emulated, strict, frozenset(accepts))
-        self._router = Router(self.script, behavior, self.rejected)
+        self._router = Router(self.script, behavior, self.rejected, clock)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

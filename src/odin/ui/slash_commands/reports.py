@@ -12,7 +12,9 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from odin.core.call_events import (
+    CacheMissCause,
     KeyPoolChanged,
+    MissedTokens,
     RateLimitUpdated,
     RetryScheduled,
     UsageGrouping,
@@ -139,7 +141,7 @@ def format_usage(shot: Snapshot, info: SessionInfo, columns: int) -> str:
     if len(shot.spent_by_agent) > 1:
         agents = {name or "main agent": spent for name, spent in shot.spent_by_agent.items()}
         lines += ["", *_format_totals("agent", agents, columns)]
-    lines += describe_caveats(total.unpriced, total.estimated)
+    lines += [*describe_misses(total.missed), *describe_caveats(total.unpriced, total.estimated)]
     if info.budget_usd:
         lines.append(f"Budget: {format_usd(info.budget_usd)}. /budget USD changes it, /budget 0 removes it.")
     lines.append("/stats shows more; `odin usage` covers all sessions.")
@@ -169,6 +171,7 @@ def _make_row(name: str, spent: UsageTotals) -> UsageRow:
         spent.unpriced,
         spent.cache_hit_rate,
         spent.estimated,
+        spent.missed,
     )
 
 
@@ -300,8 +303,28 @@ def format_row_cost(row: UsageRow) -> str:
     return format_cost(row.cost_usd, row.unpriced_tokens)
 
 
+_CAUSES: dict[CacheMissCause, str] = {
+    "model": "another model",
+    "tools": "other tools",
+    "system": "another system prompt",
+    "settings": "another effort or way of thinking",
+    "history": "edited history",
+    "expired": "expired",
+    "dropped": "dropped by the provider",
+}
+
+
+def describe_misses(missed: Mapping[CacheMissCause, MissedTokens]) -> list[str]:
+    """Return a line with the tokens that were sent again because the cache did not have them, the most first."""
+    parts = [
+        f"{_CAUSES[cause]}: {found.tokens:,} tokens" + (f" in {found.times} requests" if found.times > 1 else "")
+        for cause, found in sorted(missed.items(), key=lambda item: -item[1].tokens)
+    ]
+    return [f"Missed in the provider's cache: {'; '.join(parts)}."] if parts else []
+
+
 def list_caveats(total: UsageRow) -> list[str]:
-    return describe_caveats(total.unpriced_tokens, total.estimated_tokens)
+    return [*describe_misses(total.cache_misses), *describe_caveats(total.unpriced_tokens, total.estimated_tokens)]
 
 
 def describe_caveats(unpriced: int, estimated: int) -> list[str]:
