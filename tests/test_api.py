@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 import odin
@@ -170,6 +171,45 @@ async def test_model_error_is_reported_in_the_result(configure: Configure) -> No
     assert (result.subtype, result.exit_reason, result.error_kind) == ("error_during_execution", "error", "AuthFailed")
     assert result.errors
     assert isinstance(query.last_error, AuthFailed)
+
+
+@pytest.mark.parametrize("kind", ["query", "session"])
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ([fault(429, {"retry-after": "0"})], "RateLimited"),
+        ([fault(500)], "Overloaded"),
+        ([fault(529)], "Overloaded"),
+        ([say("")], "EmptyReply"),
+        ([say("Half of it").error(after=3)], "Overloaded"),
+        ([say("Half of it").cut(events=3)], "StreamCut"),
+        ([fault(529), fault(529)], "Overloaded"),
+    ],
+    ids=["429", "500", "529", "empty", "error event", "cut", "pool"],
+)
+async def test_a_retried_run_ends_with_the_answer(
+    configure: Configure, script: list[Any], told: str, kind: str
+) -> None:
+    settings: dict[str, Any] = {"retry": {"base_s": 0.001, "attempts": 2}}
+    if len(script) == 2:  # both attempts of the first model fail
+        settings["model_pools"] = {"main": ["anthropic/one", "anthropic/two"]}
+    with ScriptedServer([*script, say("Here."), say("And again.")]) as server:
+        options = configure(server, settings=settings)
+        if len(script) == 2:
+            options = msgspec.structs.replace(options, env={**(options.env or {}), "ODIN_MODEL": ""})
+        if kind == "query":
+            query = odin.query("Hello.", options)
+            messages = [message async for message in query]
+        else:
+            async with odin.new(options=options) as session:
+                query = session.query("Hello.")
+                messages = [message async for message in query]
+                assert (await get_result(session.query("Once more."))).result == "And again."
+    retries = [message.raw for message in messages if isinstance(message, odin.SystemMessage)]
+    assert [raw["error_kind"] for raw in retries if raw["subtype"] == "api_retry"][:1] == [told]
+    assert isinstance(messages[-1], odin.ResultMessage)
+    assert (messages[-1].result, query.exit_reason) == ("Here.", "end_turn")
+    assert len(server.requests) == len(script) + (1 if kind == "query" else 2)
 
 
 async def test_an_error_before_the_run_is_raised(workspace: Path) -> None:

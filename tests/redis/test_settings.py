@@ -3,6 +3,9 @@
 import datetime
 import json
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
@@ -23,7 +26,7 @@ from odin.testing import say
 from redis import Redis
 from tests.conftest import Run
 from tests.table import each
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 from .conftest import Publish, PublishedSession, RedisServer, configure, read_stream
 
@@ -130,6 +133,24 @@ def test_doctor_says_whether_sessions_can_be_published(server: RedisServer, run_
     shown = run_odin("doctor", "config").stdout
     assert '"url": "redis://…@127.0.0.1:1"' in shown
     assert PASSWORD not in done.stdout + shown
+
+
+async def test_the_program_of_the_documentation_prints_the_events(publish: Publish, server: RedisServer) -> None:
+    page = (Path(__file__).parents[2] / "docs/redis.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    place = f"unix_socket_path={str(server.socket)!r}, decode_responses=True"
+    session = await publish([say("one")], url=server.url)
+    await session.ask("a question")
+    await session.client.close()
+    argv = [sys.executable, "-u", "-c", program.replace("decode_responses=True", place), session.id]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        watchdog = threading.Timer(LIMIT_S, reader.kill)
+        watchdog.start()
+        seen = [next(reader.stdout) for _ in session.read_log()]
+        reader.kill()
+        watchdog.cancel()
+    assert any("TurnStarted a question" in line for line in seen) and any("TurnEnded one" in line for line in seen)
 
 
 async def test_the_commands_that_the_documentation_names_are_enough(

@@ -1,6 +1,6 @@
 """The stream-json messages of a run as typed objects. Each keeps its original message in `raw`."""
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
@@ -36,7 +36,7 @@ class _SdkMessage(Struct, frozen=True, kw_only=True):
 
 
 class SystemMessage(_SdkMessage, frozen=True, kw_only=True):
-    """`init` starts every turn; other subtypes are `api_retry`, `warning`, `informational`. Fields are in `raw`."""
+    """`init` starts every turn; other subtypes are `api_retry`, `warning`, `informational`, … Fields are in `raw`."""
 
     subtype: str
 
@@ -120,6 +120,12 @@ _TYPES: dict[str, type[Message]] = {
 
 
 def to_typed(raw: dict[str, Any]) -> Message:
-    """Return the typed form of a message."""
-    spread = {**cast("dict[str, Any]", raw.get("message", {})), **raw} if "message" in raw else raw
-    return msgspec.convert({**spread, "raw": raw}, _TYPES[raw["type"]])
+    """Return the typed form of a message. One that fits no type is a SystemMessage with its type as `subtype`."""
+    fields: dict[str, Any] = {**raw, "raw": raw}
+    try:
+        if raw["type"] in ("assistant", "user"):
+            fields = {**raw["message"], **fields}
+        return msgspec.convert(fields, _TYPES[raw["type"]])
+    except (KeyError, TypeError, msgspec.ValidationError):
+        session, uuid, kind = (str(raw.get(name, "")) for name in ("session_id", "uuid", "type"))
+        return SystemMessage(session_id=session, uuid=uuid, raw=raw, subtype=kind)
