@@ -132,6 +132,8 @@ def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> 
         OPTIONS["tools"] = [tool("fresh")]
         send(method="notifications/tools/list_changed")
         return text("changed")
+    if name == "answer":
+        return json.loads(args["text"])
     if name == "count":
         return text(str(counts["lists"]))
     if name == "env":
@@ -192,7 +194,13 @@ def answer(request: dict[str, Any]) -> None:
         "prompts/list": {
             "prompts": [{"name": "greet", "description": "Greets.", "arguments": [{"name": "who", "required": True}]}]
         },
-        "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": f"Greet {who}."}}]},
+        "prompts/get": {
+            "messages": [
+                {"role": "user", "content": {"type": "text", "text": f"Greet {who}."}},
+                *({"role": "user", "content": content} for content in OPTIONS.get("prompt", [])),
+            ]
+        },
+        **({"resources/templates/list": {"resourceTemplates": OPTIONS["templates"]}} if "templates" in OPTIONS else {}),
     }
     hints = {"ttlMs": OPTIONS.get("ttl", 0), "cacheScope": "private"} if ERA == MODERN else {}
     current.clear()
