@@ -720,8 +720,8 @@ async def test_an_image_in_a_prompt_of_a_server_reaches_the_model(start_session:
     await session.prompt()
     await session.prompt("/tiny:greet Ada")
     content = session.model.requests[1].json["messages"][-1]["content"]
-    assert [word in str(content) for word in ("Greet Ada.", "greet-1.png, 1x1, png")] == [True, True]
-    assert [part["source"]["data"] for part in content if part["type"] == "image"] == [PIXEL]
+    assert "Greet Ada." in str(content), content
+    assert [part["source"]["data"] for part in content if part["type"] == "image"] == [PIXEL], content
 
 
 async def test_templates_of_resources_are_listed(start_session: StartSession, home: Path):
