@@ -175,12 +175,15 @@ def answer(request: dict[str, Any]) -> None:
     if "log" in OPTIONS:
         with open(OPTIONS["log"], "a") as log:
             log.write(f"{method}\n")
+    if FAULT == "refuse":
+        send(id=number, error={"code": -32600, "message": "Your licence has expired."})
+        return
     if (error := refuse_version(str(method), params)) is not None:
         send(id=number, error=error)
         return
     results: dict[str, Any] = {
         "initialize": {
-            "protocolVersion": params.get("protocolVersion"),
+            "protocolVersion": "1999-01-01" if FAULT == "old" else params.get("protocolVersion"),
             "capabilities": {"tools": {"listChanged": True}, "prompts": {}, "resources": {}, "logging": {}},
             "serverInfo": {"name": "tiny", "version": "1"},
             **({"instructions": OPTIONS["instructions"]} if "instructions" in OPTIONS else {}),

@@ -368,6 +368,16 @@ async def test_a_server_gets_three_attempts_with_pauses(start_session: StartSess
     ("server", "why"),
     [
         (make_server_settings(fault="crash"), "it ended with exit code 1: no licence found"),
+        (make_server_settings(fault="refuse"), "Your licence has expired"),
+        (make_server_settings(fault="old"), "Unsupported protocol version from the server: 1999-01-01"),
+        (
+            {"command": sys.executable, "args": ["-c", "import no_such_module"]},
+            "it ended with exit code 1: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        (
+            {"command": sys.executable, "args": ["-c", "exit('╭── Error ──╮\\n│ no disk │\\n╰───────────╯')"]},
+            "it ended with exit code 1: no disk",
+        ),
         (
             make_server_settings(fault="junk"),
             "it prints text that is not MCP on its standard output: Welcome to my server!",
