@@ -782,6 +782,28 @@ async def test_agents_of_the_client_work_in_parallel_with_separate_messages(
 
 
 @pytest.mark.slow
+async def test_each_client_has_the_tools_that_it_hosts_now(configure: Configure) -> None:
+    """Nothing is remembered of a server that is code in the client: the next client may have another one."""
+
+    def host(name: str) -> Any:
+        @tool(name, "Does it.", {})
+        async def do(args: dict[str, Any]) -> dict[str, Any]:
+            return {"content": [{"type": "text", "text": f"{name} is done"}]}
+
+        return create_sdk_mcp_server("mine", tools=[do])
+
+    for names in (("alpha",), ("beta", "gamma")):
+        hosted = {f"s{number}": host(name) for number, name in enumerate(names)}
+        with ScriptedServer([say("done")]) as server:
+            async with ClaudeSDKClient(configure(server, mcp_servers=hosted)) as client:
+                await client.query("Go.")
+                await collect(client.receive_response())
+        offered = [one["name"] for one in server.requests[0].json["tools"]]
+        assert [name for name in offered if name.startswith("mcp__")] == [
+            f"mcp__s{number}__{name}" for number, name in enumerate(names)
+        ]
+
+
 async def test_tools_hosted_by_the_client_can_be_called(configure: Configure) -> None:
     """`create_sdk_mcp_server`: the server runs in the client's process, and its messages are control requests."""
 

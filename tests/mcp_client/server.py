@@ -132,6 +132,8 @@ def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> 
         OPTIONS["tools"] = [tool("fresh")]
         send(method="notifications/tools/list_changed")
         return text("changed")
+    if name == "answer":
+        return json.loads(args["text"])
     if name == "count":
         return text(str(counts["lists"]))
     if name == "env":
@@ -173,12 +175,15 @@ def answer(request: dict[str, Any]) -> None:
     if "log" in OPTIONS:
         with open(OPTIONS["log"], "a") as log:
             log.write(f"{method}\n")
+    if FAULT == "refuse":
+        send(id=number, error={"code": -32600, "message": "Your licence has expired."})
+        return
     if (error := refuse_version(str(method), params)) is not None:
         send(id=number, error=error)
         return
     results: dict[str, Any] = {
         "initialize": {
-            "protocolVersion": params.get("protocolVersion"),
+            "protocolVersion": "1999-01-01" if FAULT == "old" else params.get("protocolVersion"),
             "capabilities": {"tools": {"listChanged": True}, "prompts": {}, "resources": {}, "logging": {}},
             "serverInfo": {"name": "tiny", "version": "1"},
             **({"instructions": OPTIONS["instructions"]} if "instructions" in OPTIONS else {}),
@@ -192,7 +197,13 @@ def answer(request: dict[str, Any]) -> None:
         "prompts/list": {
             "prompts": [{"name": "greet", "description": "Greets.", "arguments": [{"name": "who", "required": True}]}]
         },
-        "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": f"Greet {who}."}}]},
+        "prompts/get": {
+            "messages": [
+                {"role": "user", "content": {"type": "text", "text": f"Greet {who}."}},
+                *({"role": "user", "content": content} for content in OPTIONS.get("prompt", [])),
+            ]
+        },
+        **({"resources/templates/list": {"resourceTemplates": OPTIONS["templates"]}} if "templates" in OPTIONS else {}),
     }
     hints = {"ttlMs": OPTIONS.get("ttl", 0), "cacheScope": "private"} if ERA == MODERN else {}
     current.clear()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from mcp_types import ElicitRequestURLParams
+from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams
 
 from odin.app import open_session
 from odin.config import Options
@@ -32,6 +32,7 @@ from tests.ui.pseudo_terminal import open_terminal
 from tests.waiting import TimeLimit, wait_until
 
 EventT = TypeVar("EventT")
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PROGRAM = str(Path(__file__).with_name("server.py"))
 
 
@@ -281,6 +282,42 @@ async def test_tool_results_are_shown(
     assert shown in session.results()[0]
 
 
+TWO_ROWS = {"rows": [{"id": 17}, {"id": 18}]}
+LINK = {"type": "resource_link", "uri": "mem://1", "name": "one", "title": "The one", "mimeType": "text/plain"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (
+            {"content": [{"type": "text", "text": "Found 2 rows."}], "structuredContent": TWO_ROWS},
+            'Found 2 rows.\n{"rows":[{"id":17},{"id":18}]}',
+        ),
+        (
+            {"content": [{"type": "text", "text": json.dumps(TWO_ROWS, indent=1)}], "structuredContent": TWO_ROWS},
+            json.dumps(TWO_ROWS, indent=1),
+        ),
+        ({"content": [], "structuredContent": TWO_ROWS}, '{"rows":[{"id":17},{"id":18}]}'),
+        ({"content": [LINK]}, "[resource mem://1 (The one; text/plain): read it with ReadMcpResource]"),
+        (
+            {"content": [{"type": "resource", "resource": {"uri": "mem://2", "text": "two"}}]},
+            "[resource mem://2]\ntwo",
+        ),
+        (
+            {"content": [{"type": "text", "text": "Hi!", "annotations": {"audience": ["user"]}}]},
+            "[meant for the user]\nHi!",
+        ),
+    ],
+)
+async def test_a_result_reaches_the_model_as_a_whole(
+    start_session: StartSession, home: Path, answer: dict[str, Any], shown: str
+):
+    configure(home, {"tiny": make_server_settings(tools=[describe_tool("answer")])})
+    session = await start_session([call_tiny("answer", text=json.dumps(answer)), say("done")])
+    await session.prompt()
+    assert session.results() == [shown]
+
+
 async def test_progress_and_logs_of_a_call_are_shown(start_session: StartSession, home: Path):
     configure(home, {"tiny": make_server_settings()})
     session = await start_session([call_tiny("slow"), say("done")])
@@ -331,6 +368,16 @@ async def test_a_server_gets_three_attempts_with_pauses(start_session: StartSess
     ("server", "why"),
     [
         (make_server_settings(fault="crash"), "it ended with exit code 1: no licence found"),
+        (make_server_settings(fault="refuse"), "Your licence has expired"),
+        (make_server_settings(fault="old"), "Unsupported protocol version from the server: 1999-01-01"),
+        (
+            {"command": sys.executable, "args": ["-c", "import no_such_module"]},
+            "it ended with exit code 1: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        (
+            {"command": sys.executable, "args": ["-c", "exit('╭── Error ──╮\\n│ no disk │\\n╰───────────╯')"]},
+            "it ended with exit code 1: no disk",
+        ),
         (
             make_server_settings(fault="junk"),
             "it prints text that is not MCP on its standard output: Welcome to my server!",
@@ -454,6 +501,7 @@ async def test_many_tools_are_found_by_search_and_called_with_approval(start_ses
 # --- questions and requests of servers ---
 
 TITLED = {"type": "string", "oneOf": [{"const": "#0f0", "title": "Green"}, {"const": "#f00", "title": "Red"}]}
+PAIR = {"type": "array", "minItems": 2, "items": {"type": "string", "enum": ["a", "b", "c"]}}
 SEVEN = {"action": "accept", "content": {"n": 7}}
 
 
@@ -477,6 +525,35 @@ SEVEN = {"action": "accept", "content": {"n": 7}}
         ({"Passwort": {"type": "string"}}, (), {"action": "cancel"}),
         ({"seed phrase": {"type": "string"}, "PAT": {"type": "integer"}}, (), {"action": "cancel"}),
         ({"n": {"type": "integer", "description": "A number (do not enter your pin number)"}}, (("7",),), SEVEN),
+        *(({"n": {"type": "integer"}}, ((text,),), {"action": "decline"}) for text in ("1_000", "7.0", "٣")),
+        *(({"n": {"type": "number"}}, ((text,),), {"action": "decline"}) for text in ("nan", "inf", "1e999", "1_0")),
+        ({"n": {"type": "number"}}, ((" 2.5 ",),), {"action": "accept", "content": {"n": 2.5}}),
+        ({"s": {"type": "string", "minLength": 3}}, (("a  ",),), {"action": "decline"}),
+        ({"s": {"type": "string"}}, (("   ",),), {"action": "decline"}),
+        *(
+            ({"s": {"type": "string", "format": kind}}, ((text,),), {"action": "decline"})
+            for kind, text in (
+                ("email", "not an email"),
+                ("date", "2026-13-45"),
+                ("date", "20260101"),
+                ("date-time", "now"),
+                ("date-time", "2026-12-31T18:00:00"),
+                ("uri", "x y"),
+            )
+        ),
+        *(
+            ({"s": {"type": "string", "format": kind}}, ((text,),), {"action": "accept", "content": {"s": text}})
+            for kind, text in (
+                ("email", "ada@example.org"),
+                ("date", "2026-12-31"),
+                ("date-time", "2026-12-31T18:00:00.5+01:00"),
+                ("uri", "https://example.org/a?b"),
+            )
+        ),
+        ({"c": PAIR}, (("a", "a"),), {"action": "decline"}),
+        ({"c": PAIR}, (("a", "b", "a"),), {"action": "accept", "content": {"c": ["a", "b"]}}),
+        ({"c": {"type": "string", "enum": ["a", "b"]}}, ((),), {"action": "accept", "content": {"c": "a"}}),
+        ({"n": {"type": "integer", "maximum": 6, "default": 7}}, (("7",),), {"action": "decline"}),
     ],
 )
 async def test_a_question_of_a_server_gets_the_users_answer(
@@ -493,12 +570,36 @@ async def test_a_question_of_a_server_gets_the_users_answer(
     questions = [question for event in requests for question in event.questions]
     assert len(questions) == len(schema)
     assert schema.get("c") is not TITLED or [option.label for option in questions[0].options] == ["Green", "Red"]
-    for question in questions:
-        who, _, asked = question.text.partition("\n\n")
-        assert who.startswith("The MCP server tiny asks this and gets your answer; Odin does not vouch for it. Never ")
-        assert question.header.startswith("MCP server tiny: ")
-        assert asked.partition("\n")[0] == "Who are you?"
+    who, _, asked = questions[0].text.partition("\n\n")
+    assert who.startswith("The MCP server tiny asks this and gets your answer; Odin does not vouch for it. Never ")
+    assert asked.partition("\n")[0] == "Who are you?"
+    assert all(question.header.startswith("MCP server tiny: ") for question in questions)
     assert not any("seven" in text for text in session.warnings()), "an answer may be a secret"
+
+
+@pytest.mark.parametrize(
+    ("field", "answer"),
+    [
+        (PAIR, ()),
+        (PAIR, ("(leave empty)",)),
+        ({"type": "string", "enum": ["a"]}, ("(leave empty)",)),
+        ({"type": "string", "minLength": 3}, ()),
+        ({"type": "string", "minLength": 3}, ("",)),
+        ({"type": "string", "format": "email"}, ("  ",)),
+    ],
+)
+async def test_an_optional_field_that_is_left_empty_is_left_out(field: dict[str, Any], answer: tuple[str, ...]):
+    asked: list[Question] = []
+
+    async def ask(call_id: str, questions: tuple[Question, ...]) -> tuple[tuple[str, ...], ...]:
+        asked.extend(questions)
+        return answer, ("7",)
+
+    form: dict[str, Any] = {"type": "object", "properties": {"c": field, "n": {"type": "integer"}}}
+    params = ElicitRequestFormParams(message="Which?", requested_schema=form)
+    given = await Elicitation(ask, lambda text: None).answer("tiny", params, None)
+    assert (given.action, given.content) == ("accept", {"n": 7})
+    assert ["Never enter a password" in question.text for question in asked] == [True, False], "it is said once"
 
 
 async def test_a_question_about_an_address_says_who_asks_and_shows_the_whole_address() -> None:
@@ -622,6 +723,43 @@ async def test_a_prompt_of_a_server_is_a_slash_command(start_session: StartSessi
         await session.prompt("/mcp__tiny__greet")
 
 
+async def test_an_image_in_a_prompt_of_a_server_reaches_the_model(start_session: StartSession, home: Path):
+    picture = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
+    configure(home, {"tiny": make_server_settings(prompt=[picture])})
+    session = await start_session([say("one"), say("two")])
+    await session.prompt()
+    await session.prompt("/tiny:greet Ada")
+    content = session.model.requests[1].json["messages"][-1]["content"]
+    assert "Greet Ada." in str(content), content
+    assert [part["source"]["data"] for part in content if part["type"] == "image"] == [PIXEL], content
+
+
+async def test_templates_of_resources_are_listed(start_session: StartSession, home: Path):
+    template = {"uriTemplate": "mem://item/{n}", "name": "item", "description": "The nth item."}
+    configure(home, {"tiny": make_server_settings(templates=[template])})
+    session = await start_session([call("ListMcpResources", {}, id="toolu_1"), say("done")])
+    await session.prompt()
+    assert session.results() == ["tiny: mem://item/{n} item The nth item.\ntiny: note://one one"]
+
+
+async def test_what_cannot_be_called_is_not_offered_and_conditions_are_told(start_session: StartSession, home: Path):
+    task = describe_tool("research") | {"execution": {"taskSupport": "required"}}
+    either = {
+        "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+        "if": {"required": ["a"]},
+        "then": {"required": ["c"]},
+    }
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in "abc"}, **either}
+    pick = {"name": "pick", "description": "Picks.", "inputSchema": schema}
+    configure(home, {"tiny": make_server_settings(tools=[task, pick])})
+    session = await start_session([say("done")])
+    await session.prompt()
+    (offered,) = (tool for tool in session.model.requests[0].json["tools"] if tool["name"].startswith("mcp__"))
+    assert (offered["name"], sorted(offered["input_schema"]["properties"])) == ("mcp__tiny__pick", ["a", "b", "c"])
+    said, _, conditions = offered["description"].partition("\nConditions of the arguments (JSON Schema): ")
+    assert (said, json.loads(conditions)) == ("Picks.", either)
+
+
 async def test_a_resource_is_mentioned_listed_and_read(start_session: StartSession, home: Path):
     configure(home, {"tiny": make_server_settings()})
     read = call("ReadMcpResource", {"server": "tiny", "uri": "note://two"}, id="toolu_2")
@@ -706,7 +844,7 @@ async def test_a_server_that_hangs_is_named_and_remembered(start_session: StartS
         session = await start_session([say("one")], headless=True)
         await session.prompt()
         (warning,) = (text for text in session.warnings() if "bad" in text)
-        is_started = bool(find_processes(mark))
+        is_started = (await session.get_state("bad")).state == "connecting"
         await session.client.close()
         assert find_processes(mark) == []
         return warning, is_started

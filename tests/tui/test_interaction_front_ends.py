@@ -2,13 +2,13 @@
 
 import io
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from mcp_types import ElicitResult
 
-from odin.commands.mcp_serve import _Run  # pyright: ignore[reportPrivateUsage]
+from odin.commands.mcp_serve import make_form, read_form
 from odin.core.call_events import AskEvent, PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.event_values import Option, Question
 from odin.core.interaction import Interaction, TrustRequest, ask_for_trust, make_interaction, read_answer, record_answer
@@ -112,18 +112,10 @@ async def answer_from_python(asked: AskEvent) -> tuple[str, Any]:
 
 
 async def answer_over_mcp(asked: AskEvent) -> tuple[str, Any]:
-    asked_for: list[Any] = []
-
-    async def elicit_form(message: str, schema: Any, _: object) -> Any:
-        asked_for.extend((message, schema))
-        content = {"decision": "allow"} if "decision" in schema["properties"] else {"answer_1": "Blue"}
-        return SimpleNamespace(action="accept", content=content)
-
-    session = SimpleNamespace(elicit_form=elicit_form)
-    context: Any = SimpleNamespace(request_context=SimpleNamespace(session=session, request_id=1))
-    client: Any = RecordingClient()
-    answer = await _Run(client, context)._answer(make_interaction(asked))
-    return str(asked_for), answer
+    form = make_form(make_interaction(asked))
+    content: Any = {"decision": "allow"} if "decision" in form.requested_schema["properties"] else {"answer_1": "Blue"}
+    answer = read_form(make_interaction(asked), ElicitResult(action="accept", content=content))
+    return f"{form.message} {form.requested_schema}", answer
 
 
 async def answer_in_the_app(asked: AskEvent) -> tuple[str, Any]:
@@ -219,7 +211,17 @@ def test_settings_that_are_not_shown_as_a_whole_cannot_be_trusted() -> None:
         ({"type": "choice"}, ("Green",), "Choose one of the options."),
         ({"type": "choice", "multiple": True, "minimum": 2}, ("Red",), "Choose at least 2 options."),
         ({"type": "choice", "multiple": True, "maximum": 1}, ("Red", "Blue"), "Choose at most 1 option."),
+        ({"type": "choice", "multiple": True, "minimum": 2}, ("Red", "Red"), "Choose at least 2 options."),
         ({"type": "integer", "options": COLOR[0].options}, ("Red",), ""),
+        ({"type": "integer"}, ("1_000",), "Enter a whole number."),
+        ({"type": "number"}, ("nan",), "Enter a number."),
+        ({"minimum": 3}, (" ab ",), "Enter at least 3 characters."),
+        ({"required": True}, ("  ",), "Enter a value."),
+        ({"type": "email"}, ("ada",), "Enter an e-mail address."),
+        ({"type": "date"}, ("2026-02-30",), "Enter a date like 2026-12-31."),
+        ({"type": "date-time"}, ("2026-02-03",), "Enter a date and time like 2026-12-31T18:00:00Z."),
+        ({"type": "uri"}, ("example.org",), "Enter an address like https://example.org."),
+        ({"type": "uri"}, ("https://example.org",), ""),
     ],
 )
 def test_a_field_says_what_is_wrong_with_an_answer(limits: dict[str, Any], words: Any, problem: str) -> None:

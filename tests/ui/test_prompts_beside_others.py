@@ -6,17 +6,18 @@ import json
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from odin.commands.mcp_serve import _Run  # pyright: ignore[reportPrivateUsage]
+from odin.commands.mcp_serve import ServedRun
 from odin.config import Options
 from odin.core.client import Client
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, PromptQueued
+from odin.core.event import Envelope, PromptQueued, TurnEnded
 from odin.core.op import ChangePrompt, DropPrompt, Interrupt, Op, Prompt
 from odin.host.manager import SessionManager
 from odin.testing import ScriptedServer, call, say
@@ -51,11 +52,16 @@ async def print_json(client: Client, path: Path) -> Outcome:
 async def serve_mcp(client: Client, path: Path) -> Outcome:
     async def report_progress(*told: object) -> None: ...
 
-    context: Any = SimpleNamespace(report_progress=report_progress)
+    context: Any = SimpleNamespace(session=SimpleNamespace(report_progress=report_progress))
+    run = ServedRun(client, "", AsyncExitStack())
     try:
-        return (await _Run(client, context).run(PROMPT.text, "edit_mode")).text, ""
+        ended = await run.advance(context, PROMPT)
+        assert isinstance(ended, TurnEnded)
+        return ended.text, ""
     except OdinError as error:
         return "", error.describe()
+    finally:
+        await run.close()
 
 
 async def read_queued(events: AsyncIterator[Envelope]) -> PromptQueued:

@@ -249,7 +249,8 @@ def _make_property(field: FormField) -> dict[str, Any]:
     elif field.type in ("number", "integer"):
         limits, shape = {"minimum": low, "maximum": high}, {"type": field.type}
     else:
-        limits, shape = {"minLength": low, "maxLength": high}, {"type": "string"}
+        formats = {} if field.type == "text" else {"format": field.type}
+        limits, shape = {"minLength": low, "maxLength": high}, {"type": "string", **formats}
     is_whole = field.type != "number"
     given = {name: int(limit) if is_whole else limit for name, limit in limits.items() if limit is not None}
     return {**shape, **about, **given}

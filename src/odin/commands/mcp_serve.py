@@ -157,7 +157,7 @@ class ServedSessions:
         self._answer_s = answer_s
         self._manager = SessionManager()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._waiting: dict[str, tuple[_Run, Interaction, asyncio.Task[None]]] = {}
+        self._waiting: dict[str, tuple[ServedRun, Interaction, asyncio.Task[None]]] = {}
         """The turns that wait until a call is repeated with an answer, by the state that it must bring."""
 
     async def close(self) -> None:
@@ -180,11 +180,11 @@ class ServedSessions:
                 raise OdinError("This question is not open any more. Call the tool again.")
             run, asked, timer = waiting
             timer.cancel()
-            op = _read_answer(asked, (params.input_responses or {}).get(_QUESTION))
+            op = read_form(asked, (params.input_responses or {}).get(_QUESTION))
         try:
             step = await run.advance(context, op)
             while isinstance(step, Interaction):
-                form = _make_form(step)
+                form = make_form(step)
                 if is_modern(context.protocol_version):
                     state = os.urandom(16).hex()
                     self._waiting[state] = run, step, asyncio.create_task(self._expire(state))
@@ -195,9 +195,9 @@ class ServedSessions:
                     answered = await context.session.elicit_form(
                         form.message, form.requested_schema, context.request_id
                     )
-                    op = _read_answer(step, answered)
+                    op = read_form(step, answered)
                 except Exception as error:  # whatever the other side or the package makes of it
-                    op = _read_answer(step, None, f"The client could not be asked: {str(error).rstrip('.')}.")
+                    op = read_form(step, None, f"The client could not be asked: {str(error).rstrip('.')}.")
                 step = await run.advance(context, op)
         except BaseException:
             with anyio.CancelScope(shield=True):  # a cancelled scope would cancel the interrupt, too
@@ -208,7 +208,7 @@ class ServedSessions:
             raise OdinError(f"{step.error} {step.hint}".strip())
         return _make_result(run.describe(step))
 
-    async def _open(self, session: str, context: Request) -> "_Run":
+    async def _open(self, session: str, context: Request) -> "ServedRun":
         if session:
             session = await asyncio.to_thread(open_project_sessions(self._options.cwd).find, session)
         options = msgspec.structs.replace(self._options, resume=session, can_ask=_can_elicit(context))
@@ -218,7 +218,7 @@ class ServedSessions:
             stack.push_async_callback(client.detach)
             await self._manager.close_unused(self._max_open)
             await stack.enter_async_context(self._locks.setdefault(client.session.id, asyncio.Lock()))
-            return _Run(client, stack.pop_all())
+            return ServedRun(client, client.session.id, stack.pop_all())
 
     async def _expire(self, state: str) -> None:
         """Give up a turn whose question the client does not answer."""
@@ -246,11 +246,12 @@ def _can_elicit(context: Request) -> bool:
     return found is not None and (found.form is not None or found.url is None)
 
 
-class _Run:
+class ServedRun:
     """One prompt, during one call or several. It holds its session, `held`, until it is closed."""
 
-    def __init__(self, client: Client, held: AsyncExitStack) -> None:
+    def __init__(self, client: Client, session: str, held: AsyncExitStack) -> None:
         self._client = client
+        self._session = session
         self._held = held
         self._events = client.stream_events()
         held.callback(close_events, self._events)
@@ -290,14 +291,13 @@ class _Run:
                 interaction = make_interaction(event, envelope.agent)
                 if interaction.kind != "plan":
                     return interaction
-                # A plan is not asked about: it is the result of the call.
-                await self._client.submit(Answer(interaction.id, interaction.default, by="mcp"))
+                await self._client.submit(read_form(interaction, None))
         raise OdinError(followed.loss or "The session was closed.")
 
     def describe(self, ended: TurnEnded) -> dict[str, Any]:
         """Return the result of the call."""
         return {
-            "session": self._client.session.id,
+            "session": self._session,
             "answer": ended.text,
             "reason": ended.reason,
             "steps": ended.steps,
@@ -316,7 +316,7 @@ class _Run:
         await self._held.aclose()
 
 
-def _make_form(asked: Interaction) -> ElicitRequestFormParams:
+def make_form(asked: Interaction) -> ElicitRequestFormParams:
     """Return the form that asks the user of the other side."""
     if asked.kind != "permission":
         fields: dict[str, Any] = {}
@@ -344,8 +344,10 @@ def _make_form(asked: Interaction) -> ElicitRequestFormParams:
     )
 
 
-def _read_answer(asked: Interaction, answered: Any, problem: str = "The client sent no answer.") -> Answer:
+def read_form(asked: Interaction, answered: Any, problem: str = "The client sent no answer.") -> Answer:
     """Return what the other side filled in; if it did not answer, nobody has decided, and `problem` says why."""
+    if asked.kind == "plan":  # it is the result of the call, and not asked about
+        return Answer(asked.id, asked.default, by="mcp")
     if not isinstance(answered, ElicitResult):
         return Answer(asked.id, asked.default, problem, by="nobody")
     given: dict[str, Any] = dict(answered.content or {}) if answered.action == "accept" else {}

@@ -179,7 +179,7 @@ class Option(Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-AnswerType = Literal["text", "number", "integer", "choice"]
+AnswerType = Literal["text", "number", "integer", "choice", "email", "date", "date-time", "uri"]
 """What can be typed; `choice`: only the options."""
 
 

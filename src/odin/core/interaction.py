@@ -7,6 +7,7 @@ here: how it is told, the choices, the form, who may answer, and the event that 
 no events. Texts are as they came: a front end escapes what its screen must not show.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from odin.core.effects import EffectSummary
 from odin.core.errors import UsageError
 from odin.core.event_values import AnswerType, Option, Question
 from odin.core.format import pluralize
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions
 from odin.core.policy import Danger, RememberScope
 from odin.core.text import join_some, list_choices
@@ -104,15 +106,17 @@ class FormField(Struct, frozen=True, omit_defaults=True):
         if self.type == "choice" and not set(words).issubset(labels):
             return "Choose one of the options."
         if self.multiple:
-            return self._check_limits(len(words), "Choose", "option")
+            return self._check_limits(len(set(words)), "Choose", "option")
         if words[0] in labels:
             return ""
-        if self.type == "text":
-            return self._check_limits(len(words[0]), "Enter", "character")
-        try:
-            return self._check_limits(int(words[0]) if self.type == "integer" else float(words[0]), "Enter", "")
-        except ValueError:
-            return "Enter a whole number." if self.type == "integer" else "Enter a number."
+        text = words[0].strip()
+        if not text:
+            return "Enter a value." if self.required else ""
+        if self.type in _FORMS and not has_form(text, self.type):
+            return f"Enter {_FORMS[self.type][1]}."
+        if self.type in ("integer", "number"):
+            return self._check_limits(float(text), "Enter", "")
+        return self._check_limits(len(text), "Enter", "character")
 
     def _check_limits(self, number: float, verb: str, unit: str) -> str:
         limit, word = self.minimum, "at least"
@@ -121,6 +125,37 @@ class FormField(Struct, frozen=True, omit_defaults=True):
             if limit is None or number <= limit:
                 return ""
         return f"{verb} {word} {pluralize(int(limit), unit) if unit else f'{limit:g}'}."
+
+
+_DATE = r"\d{4}-\d\d-\d\d"
+_FORMS: dict[str, tuple[re.Pattern[str], str]] = {
+    "integer": (compile_lazily(r"[+-]?\d{1,300}", re.ASCII), "a whole number"),
+    "number": (compile_lazily(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE), "a number"),
+    "email": (compile_lazily(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)*"), "an e-mail address"),
+    "date": (compile_lazily(_DATE, re.ASCII), "a date like 2026-12-31"),
+    "date-time": (
+        compile_lazily(rf"{_DATE}T\d\d:\d\d:\d\d(\.\d{{1,6}})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE),
+        "a date and time like 2026-12-31T18:00:00Z",
+    ),
+    "uri": (compile_lazily(r"[a-z][a-z0-9+.-]*:\S+", re.ASCII | re.IGNORECASE), "an address like https://example.org"),
+}
+"""How what is typed must look for each type of answer, and what an error message calls it."""
+
+
+def has_form(text: str, kind: str) -> bool:
+    """True if a text is what a question of this type asks for."""
+    if not _FORMS[kind][0].fullmatch(text):
+        return False
+    if kind == "number":
+        return abs(float(text)) != float("inf")
+    if kind in ("date", "date-time"):
+        from datetime import datetime
+
+        try:
+            datetime.fromisoformat(text.upper())
+        except ValueError:
+            return False
+    return True
 
 
 class TrustRequest(Struct, frozen=True, tag=True):

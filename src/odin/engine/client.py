@@ -137,7 +137,10 @@ class OpenSession:
             if op.output_schema is not None:
                 op = msgspec.structs.replace(op, output_schema=check_schema(op.output_schema))
             prompt = await self._deps.expander.expand(op.id, op.text, op.display_text)
-            op = msgspec.structs.replace(op, text=prompt.text, display_text=prompt.display_text)
+            attachments = (*op.attachments, *prompt.attachments)
+            op = msgspec.structs.replace(
+                op, text=prompt.text, display_text=prompt.display_text, attachments=attachments
+            )
             op = await self._deps.attachments.accept(op)
             self._start.open()
             await self._start.recover()
@@ -185,12 +188,15 @@ class OpenSession:
             return False
         async with self._start.lock:
             skill = None
+            known = next((item for item in self._recorder.state.queue if item.id == op.id), None)
             if op.text is not None:
                 prompt = await self._deps.expander.expand(op.id, op.text, op.display_text)
                 op = msgspec.structs.replace(op, text=prompt.text, display_text=prompt.display_text)
+                if prompt.attachments and known is not None:
+                    kept = known.attachments if op.attachments is None else op.attachments
+                    op = msgspec.structs.replace(op, attachments=(*kept, *prompt.attachments))
                 skill = prompt.skill
             # A changed prompt may mention other files.
-            known = next((item for item in self._recorder.state.queue if item.id == op.id), None)
             if known is not None and (op.text is not None or op.attachments is not None):
                 accepted = await self._deps.attachments.accept(copy_prompt(Prompt, change_prompt(known, op)))
                 op = msgspec.structs.replace(op, attachments=accepted.attachments)

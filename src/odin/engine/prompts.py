@@ -21,7 +21,7 @@ from odin.core.client import CustomCommand, QueuedPrompt
 from odin.core.errors import OdinError, QueueFull, UsageError
 from odin.core.event import AnyEvent, PromptDropped, PromptInjected, PromptPaused, Warned
 from odin.core.event_values import CachedFile, Delivery, ExitReason, Mode
-from odin.core.message import Image
+from odin.core.message import Attachment, Image
 from odin.core.op import ChangePrompt, Prompt, QueuePolicy
 from odin.core.prompt import P, PromptData, copy_prompt
 from odin.core.text import to_valid_unicode
@@ -74,11 +74,12 @@ class NoAttachments(Attachments):
 
 
 class ExpandedPrompt(Struct, frozen=True):
-    """A prompt for the model, the text to display if that differs, and the skill it calls."""
+    """A prompt for the model, the text to display if that differs, the skill it calls, and what it attaches."""
 
     text: str
     display_text: str = ""
     skill: SkillUsed | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 class PromptSource(Protocol):
@@ -86,8 +87,8 @@ class PromptSource(Protocol):
 
     def list_commands(self) -> Sequence[CustomCommand]: ...
 
-    def expand_command(self, word: str, arguments: str) -> Coroutine[Any, Any, str | None]:
-        """Return the text of a command, or None if there is none. Raise UsageError if it cannot be used."""
+    def expand_command(self, word: str, arguments: str) -> Coroutine[Any, Any, ExpandedPrompt | None]:
+        """Return what a command stands for, or None if there is none. Raise UsageError if it cannot be used."""
         ...
 
 
@@ -167,8 +168,8 @@ class CommandExpander:
         if self._prompts is None:
             return ExpandedPrompt(text)
         word, _, arguments = text.strip().removeprefix("/").partition(" ")
-        body = await self._wait_for(self._prompts.expand_command(word, arguments.strip()), word)
-        return ExpandedPrompt(text) if body is None else ExpandedPrompt(body, text.strip())
+        found = await self._wait_for(self._prompts.expand_command(word, arguments.strip()), word)
+        return ExpandedPrompt(text) if found is None else msgspec.structs.replace(found, display_text=text.strip())
 
     async def _wait_for(self, work: Coroutine[Any, Any, T], word: str) -> T:
         """Return the result of what `interrupt` can stop."""

@@ -4,12 +4,13 @@ No list of words tells whether a server asks for a secret, so every question beg
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from odin.core.errors import NeedsConfirmation
 from odin.core.event_values import AnswerType, Option, Question
 from odin.core.format import clip
-from odin.core.interaction import make_answer_field
+from odin.core.interaction import has_form, make_answer_field
 from odin.core.tool import AskUser, ToolContext
 
 _MAX_FIELDS = 20
@@ -38,7 +39,10 @@ class Elicitation:
                 f"it asks for at most {_MAX_FIELDS}."
             )
             return ElicitResult(action="decline")
-        questions = tuple(_make_field_question(server, text, name, field) for name, field in fields.items())
+        questions = tuple(
+            _make_field_question(server, text, name, field, is_first=number == 0)
+            for number, (name, field) in enumerate(fields.items())
+        )
         questions = questions or (Question(*_introduce(server, text), (Option(_ACCEPT), Option(_DECLINE))),)
         call_id = context.call_id if context is not None else ""
         try:
@@ -55,15 +59,23 @@ class Elicitation:
             choices = _list_choices(field)
             labels = {text.casefold(): label for label, value in choices.items() for text in (value, label)}
             words = [word if word in choices else labels.get(word.casefold(), word) for word in answer]
-            problem = make_answer_field(question).find_problem(words)
-            if problem:
-                # The answer may be a secret and is not repeated. A front end that checks answers never gets here.
-                self._warn(f"An answer to the MCP server {server} is not valid, so it was declined: {problem}")
-                return ElicitResult(action="decline")
+            if problem := make_answer_field(question).find_problem(words):
+                return self._decline(server, problem)
+            if not words and field["required"]:  # an empty answer is the first option
+                words = [option.label for option in question.options[:1]]
             value = _parse_value(words, field)
             if value is not None:
                 content[name] = value
+        if problem := _find_fault(content, fields):
+            return self._decline(server, problem)
         return ElicitResult(action="accept", content=content)
+
+    def _decline(self, server: str, problem: str) -> Any:
+        """Send nothing. The answer may be a secret and is not repeated; a front end that checks answers asks again."""
+        from mcp_types import ElicitResult
+
+        self._warn(f"An answer to the MCP server {server} is not valid, so it was declined: {problem}")
+        return ElicitResult(action="decline")
 
 
 def _introduce(server: str, text: str, label: str = "") -> tuple[str, str]:
@@ -94,9 +106,11 @@ _TYPES: dict[Any, tuple[AnswerType, Any, str, str]] = {
 """For a type of JSON: what can be typed, the type of its default, and the names of its limits."""
 
 
-def _make_field_question(server: str, message: str, name: str, field: dict[str, Any]) -> Question:
+def _make_field_question(server: str, message: str, name: str, field: dict[str, Any], *, is_first: bool) -> Question:
     label, default = str(field.get("title") or name), field.get("default")
     kind, default_type, *limits = _TYPES.get(field.get("type"), ("text", str, "minLength", "maxLength"))
+    if kind == "text" and field.get("format") in _FORMATS:
+        kind = cast("AnswerType", field["format"])
     choices = _list_choices(field)
     first = str(default).lower() if isinstance(default, bool) else default
     options = [Option(label) for label in choices]
@@ -110,8 +124,10 @@ def _make_field_question(server: str, message: str, name: str, field: dict[str, 
     about = f": {field['description']}" if field.get("description") else ""
     about += "" if field["required"] else " (optional)"
     least, most = (limit if isinstance(limit := field.get(name), int | float) else None for name in limits)
+    header, warned = _introduce(server, clip(f"{message}\n{label}{about}", 2500), label)
     return Question(
-        *_introduce(server, clip(f"{message}\n{label}{about}", 2500), label),
+        header,
+        warned if is_first else clip(f"{label}{about}", 2500),  # the header of each names the server
         tuple(options),
         multiple=field.get("type") == "array",
         type=kind,
@@ -119,6 +135,38 @@ def _make_field_question(server: str, message: str, name: str, field: dict[str, 
         minimum=least if field["required"] or kind != "choice" else None,
         maximum=most,
     )
+
+
+_FORMATS = ("email", "date", "date-time", "uri")
+_CHECKED = ("type", "enum", "const", "oneOf", "anyOf", "format")
+"""What the schema of a field may say besides its limits. Others are not checked: a pattern could take for ever."""
+
+
+def _find_fault(content: dict[str, Any], fields: dict[str, dict[str, Any]]) -> str:
+    """Return what the schema of the server does not allow, as a sentence, or "". This is the last look at an answer."""
+    from jsonschema import Draft202012Validator, FormatChecker
+
+    checker = FormatChecker(formats=())
+    for kind in _FORMATS:
+        checker.checks(kind)(partial(_is_of_format, kind))
+    limits = [name for _, _, *names in (*_TYPES.values(), ("", "", "minLength", "maxLength")) for name in names]
+    for name, field in fields.items():
+        if name not in content:
+            if field["required"]:
+                return f"{clip(name, 80)!r} is required."
+            continue
+        schema = {key: value for key, value in field.items() if key in (*_CHECKED, *limits, "uniqueItems")}
+        items: Any = field.get("items")
+        if isinstance(items, dict):
+            schema["items"] = {key: value for key, value in cast("dict[str, Any]", items).items() if key in _CHECKED}
+        validator: Any = Draft202012Validator(schema, format_checker=checker)
+        for error in validator.iter_errors(content[name]):
+            return f"the value of {clip(name, 80)!r} breaks {str(error.validator)!r} of the form."
+    return ""
+
+
+def _is_of_format(kind: str, value: object) -> bool:
+    return not isinstance(value, str) or has_form(value, kind)
 
 
 def _list_choices(field: dict[str, Any]) -> dict[str, str]:
@@ -140,12 +188,12 @@ def _list_choices(field: dict[str, Any]) -> dict[str, str]:
 def _parse_value(answer: Sequence[str], field: dict[str, Any]) -> Any:
     """Return the value of a field, None to leave it out."""
     choices = _list_choices(field)
-    words = [choices.get(word, word) for word in answer if word != _SKIP]
+    words = [choices.get(word, word) for word in dict.fromkeys(answer) if word != _SKIP]
     if field.get("type") == "array":
-        return words
-    if not words:
+        return words or None
+    text = words[0].strip() if words else ""
+    if not text:
         return None
-    text = words[0].strip()
     match field.get("type"):
         case "boolean":
             return text == "true"

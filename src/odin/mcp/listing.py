@@ -48,6 +48,15 @@ class ListedResource(Struct, frozen=True, omit_defaults=True):
     media_type: str = ""
 
 
+class ListedTemplate(Struct, frozen=True, omit_defaults=True):
+    """A kind of resources. `uri` has what must be filled in, as in `mem://item/{n}`."""
+
+    uri: str
+    name: str = ""
+    description: str = ""
+    media_type: str = ""
+
+
 class ServerListing(Struct, frozen=True, omit_defaults=True):
     """Everything a server offers. `has_resources`: it has resources, perhaps more than are listed.
 
@@ -61,6 +70,7 @@ class ServerListing(Struct, frozen=True, omit_defaults=True):
     tools: tuple[ListedTool, ...] = ()
     prompts: tuple[ListedPrompt, ...] = ()
     resources: tuple[ListedResource, ...] = ()
+    templates: tuple[ListedTemplate, ...] = ()
     has_resources: bool = False
     instructions: str = ""
     server: str = ""
@@ -141,12 +151,14 @@ async def fetch_listing(client: Any) -> ServerListing:
     capabilities, pages = client.server_capabilities, _Pages()
     tools = await pages.collect(client.list_tools, "tools") if capabilities.tools is not None else []
     prompts = await _Pages().collect(client.list_prompts, "prompts") if capabilities.prompts is not None else []
-    resources: Sequence[ListedResource] = await _fetch_resources(client) if capabilities.resources is not None else ()
+    resources, templates = await _fetch_resources(client) if capabilities.resources is not None else ((), ())
     info = client.server_info
     return ServerListing(
-        tools=tuple(_make_tool(tool) for tool in tools),
+        # what can only run as a task cannot be called: the newest revision of the protocol has no tasks any more
+        tools=tuple(_make_tool(tool) for tool in tools if not _is_only_task(tool)),
         prompts=tuple(_make_prompt(prompt) for prompt in prompts),
         resources=tuple(resources),
+        templates=tuple(templates),
         has_resources=capabilities.resources is not None,
         instructions=client.instructions or "",
         server=f"{info.name} {info.version}".strip() if info is not None else "",
@@ -156,12 +168,24 @@ async def fetch_listing(client: Any) -> ServerListing:
     )
 
 
-async def _fetch_resources(client: Any) -> Sequence[ListedResource]:
+async def _fetch_resources(client: Any) -> tuple[Sequence[ListedResource], Sequence[ListedTemplate]]:
+    from mcp import MCPError
+
     found = await _Pages().collect(client.list_resources, "resources")
-    return [
-        ListedResource(str(item.uri), item.title or item.name or "", item.description or "", item.mime_type or "")
-        for item in found
-    ]
+    resources = [ListedResource(str(item.uri), *_describe_resource(item)) for item in found]
+    try:
+        found = await _Pages().collect(client.list_resource_templates, "resource_templates")
+    except MCPError:  # a server that has resources need not know templates
+        found = []
+    return resources, [ListedTemplate(item.uri_template, *_describe_resource(item)) for item in found]
+
+
+def _describe_resource(item: Any) -> tuple[str, str, str]:
+    return item.title or item.name or "", item.description or "", item.mime_type or ""
+
+
+def _is_only_task(tool: Any) -> bool:
+    return tool.execution is not None and tool.execution.task_support == "required"
 
 
 def _make_tool(tool: Any) -> ListedTool:

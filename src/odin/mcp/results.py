@@ -32,8 +32,9 @@ class ResultReader:
     def read_call(self, result: Any) -> ToolOutput:
         """Return the output of a tool call."""
         self._add_blocks(result.content)
-        if not self._parts and result.structured_content is not None:
-            self._parts.append(msgspec.json.encode(result.structured_content).decode())
+        structured = result.structured_content
+        if structured is not None and not any(_is_same(part, structured) for part in self._parts):
+            self._parts.append(msgspec.json.encode(structured).decode())
         return self._build(is_error=bool(result.is_error))
 
     def read_resource(self, result: Any) -> ToolOutput:
@@ -41,13 +42,13 @@ class ResultReader:
             self._add_resource(item)
         return self._build()
 
-    def read_prompt(self, result: Any) -> str:
-        """Return the messages of a prompt as one text. Those of the assistant are marked."""
+    def read_prompt(self, result: Any) -> ToolOutput:
+        """Return the messages of a prompt as one text with images. Those of the assistant are marked."""
         for message in result.messages:
             if message.role == "assistant":
                 self._parts.append("[assistant]")
             self._add_blocks([message.content])
-        return self._build().text
+        return self._build()
 
     def _build(self, *, is_error: bool = False) -> ToolOutput:
         text = "\n".join(self._parts) or "(empty)"
@@ -59,15 +60,18 @@ class ResultReader:
 
     def _add_blocks(self, blocks: Iterable[Any]) -> None:
         for block in blocks:
+            if block.annotations is not None and block.annotations.audience == ["user"]:
+                self._parts.append("[meant for the user]")
             if block.type == "text":
                 self._parts.append(block.text)
             elif block.type in ("image", "audio"):
                 self._add_data(block.data, block.mime_type, block.type)
             elif block.type == "resource":
+                self._parts.append(f"[resource {block.resource.uri}]")
                 self._add_resource(block.resource)
             elif block.type == "resource_link":
-                about = f" ({block.description})" if block.description else ""
-                self._parts.append(f"[resource {block.uri}{about}: read it with ReadMcpResource]")
+                about = "; ".join(filter(None, (block.title or block.name, block.mime_type, block.description)))
+                self._parts.append(f"[resource {block.uri} ({about}): read it with ReadMcpResource]")
             else:
                 self._parts.append(f"[content of the type {block.type!r} is not supported]")
 
@@ -112,3 +116,11 @@ class ResultReader:
             self._images.append(store_image(image, self._folder))
             self._parts.append(f"(image: {image.describe()})")
         return True
+
+
+def _is_same(text: str, value: Any) -> bool:
+    """True if a text is the JSON of this value."""
+    try:
+        return msgspec.json.decode(text) == value
+    except (msgspec.DecodeError, RecursionError):
+        return False

@@ -80,6 +80,21 @@ def _merge_alternatives(schema: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+_CONDITIONS = ("if", "then", "else", "dependentRequired", "dependentSchemas", *_LISTS)
+_MAX_CONDITION_CHARS = 1_000
+
+
+def describe_conditions(schema: Any) -> str:
+    """Return what a repaired schema does not say any more about which arguments go together, for the model, or ""."""
+    found = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    lost = {key: found[key] for key in _CONDITIONS if found.get(key)}
+    if not lost:
+        return ""
+    text = msgspec.json.encode(lost).decode()
+    is_short = len(text) <= _MAX_CONDITION_CHARS
+    return f"Conditions of the arguments (JSON Schema): {text}" if is_short else "Not all arguments go together."
+
+
 class _Repair:
     """Repairs one schema. References inside of it are inlined."""
 

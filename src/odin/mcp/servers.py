@@ -26,11 +26,13 @@ from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, NoteAdded, ServersChanged, Warned
 from odin.core.event_values import Question, ServerStatus
 from odin.core.format import clip
+from odin.core.message import Attachment
 from odin.core.op import ControlServers
 from odin.core.server_tool import PREFIX, find_ambiguous_servers
 from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
 from odin.engine.event_bus import EventBus
+from odin.engine.prompts import ExpandedPrompt
 from odin.mcp.calls import ServerUser
 from odin.mcp.connection import ConnectionDeps, ServerConnection, ServerUnavailable
 from odin.mcp.elicitation import Elicitation
@@ -377,8 +379,8 @@ class SessionServers:
             if " " not in prompt.name
         ]
 
-    async def expand_command(self, word: str, arguments: str) -> str | None:
-        """Return the text of `/server:prompt arguments` or `/mcp__server__prompt`; None if there is no such prompt.
+    async def expand_command(self, word: str, arguments: str) -> ExpandedPrompt | None:
+        """Return what `/server:prompt arguments` or `/mcp__server__prompt` stands for; None without such a prompt.
 
         Raise UsageError if an argument is missing, or the server does not answer.
         """
@@ -388,7 +390,7 @@ class SessionServers:
                     return await self._fetch_prompt(server, prompt, arguments)
         return None
 
-    async def _fetch_prompt(self, server: ServerConnection, prompt: ListedPrompt, typed: str) -> str:
+    async def _fetch_prompt(self, server: ServerConnection, prompt: ListedPrompt, typed: str) -> ExpandedPrompt:
         words = typed.split(maxsplit=max(len(prompt.arguments) - 1, 0)) if prompt.arguments else []
         if len(words) < prompt.required:
             missing = prompt.arguments[len(words)]
@@ -409,7 +411,16 @@ class SessionServers:
             raise UsageError(f"The MCP server {server.name} did not answer within {limit:g} s.") from None
         finally:
             timer.cancel()
-        return ResultReader(self._deps.folder, server.name).read_prompt(result)
+        read = ResultReader(self._deps.folder, server.name).read_prompt(result)
+        attached = (
+            Attachment(
+                f"{prompt.name}-{number}.{image.media_type.rpartition('/')[2]}",
+                data=Path(image.path).read_bytes(),
+                media_type=image.media_type,
+            )
+            for number, image in enumerate(read.images, 1)
+        )
+        return ExpandedPrompt(read.text, attachments=tuple(attached))
 
     def find_resources(self, words: str, limit: int) -> tuple[str, ...]:
         """Return mentions of resources, `server:uri`, that match the letters."""

@@ -17,7 +17,7 @@ from odin.mcp.calls import ServerUser
 from odin.mcp.connection import ServerConnection, ServerUnavailable
 from odin.mcp.listing import MAX_TOOLS, ListedTool
 from odin.mcp.results import ResultReader
-from odin.mcp.schema import MAX_DESCRIPTION_CHARS, SchemaRejected, repair_schema
+from odin.mcp.schema import MAX_DESCRIPTION_CHARS, SchemaRejected, describe_conditions, repair_schema
 
 SEARCH_TOOL = "ToolSearch"
 CALL_TOOL = "McpCall"
@@ -50,6 +50,7 @@ class McpTool(Tool[McpArguments]):
         self.is_deferred = False
         self.tool = listed.name
         self._listed = listed
+        self._conditions = describe_conditions(listed.schema)
         self._schema = schema
         self._server = server
         self._user = user
@@ -61,7 +62,7 @@ class McpTool(Tool[McpArguments]):
     @property
     def description(self) -> str:
         text = self._listed.description.strip() or self._listed.title or self._listed.name
-        return to_valid_unicode(text[:MAX_DESCRIPTION_CHARS])
+        return to_valid_unicode("\n".join(filter(None, (text[:MAX_DESCRIPTION_CHARS], self._conditions))))
 
     def is_offered(self) -> bool:
         return not self.is_deferred
@@ -221,7 +222,7 @@ class ListResourcesArgs(Args, frozen=True):
 
 
 class ListResourcesTool(Tool[ListResourcesArgs]):
-    """List the resources of MCP servers."""
+    """List the resources of MCP servers. In an address with `{name}`, put a value there to read one."""
 
     name = "ListMcpResources"
     kind = "interactive"
@@ -236,7 +237,7 @@ class ListResourcesTool(Tool[ListResourcesArgs]):
             f"{server.name}: {item.uri} {item.name} {item.description}".rstrip()
             for server in self._list_servers()
             if server.listing is not None and args.server in ("", server.name)
-            for item in server.listing.resources
+            for item in (*server.listing.templates, *server.listing.resources)
         ]
         more = [f"... {len(lines) - _MAX_LISTED} more"] if len(lines) > _MAX_LISTED else []
         return ToolOutput("\n".join([*lines[:_MAX_LISTED], *more]) or "No resources.")

@@ -131,12 +131,13 @@ class StdioTransport:
         return self._junk_sample
 
     def describe_end(self) -> str:
-        """Return why the connection ended, with the end of what the program wrote to standard error."""
+        """Return why the connection ended, with the last line that the program wrote to standard error."""
         has_ended = self._process is not None and self._process.exited
         ended = f"it ended with {describe_exit(self._process.code)}" if self._process and has_ended else ""
         why = self._fault or ended or "it closed its output"
-        said = self._stderr.render_text()[0].strip() or self._junk_sample.strip()
-        return f"{why}: {said[-300:]}" if said else why
+        lines = self._stderr.render_text()[0].splitlines()
+        said = next((line for line in reversed(lines) if any(map(str.isalnum, line))), self._junk_sample)  # no frames
+        return f"{why}: {said.strip(' │|')[-300:]}" if said.strip() else why
 
     async def _read_output(self, process: RunningProcess, output: asyncio.StreamReader, to_client: Any) -> None:
         import anyio

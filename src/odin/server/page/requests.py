@@ -120,7 +120,7 @@ def _encode_field(field: FormField) -> dict[str, Any]:
 
 
 def _describe_limits(field: FormField) -> str:
-    is_length = field.type == "text" and not field.options
+    is_length = field.type not in ("number", "integer") and not field.options
     unit = " options" if field.multiple else " characters" if is_length else ""
     least = field.minimum if field.minimum or not unit else None
     limits = ((least, "at least"), (field.maximum, "at most"))
