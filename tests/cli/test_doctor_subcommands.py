@@ -1,16 +1,17 @@
 """`odin doctor config` and `odin doctor models`."""
 
 import json
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from odin.commands.models import name_problem, probe_models
+from odin.commands.model_probes import name_problem, probe_models
 from odin.config.settings import ConfigKeys
 from odin.core.errors import NoUsableKeys
-from odin.testing import ScriptedServer, fault, say
+from odin.testing import ScriptedServer, SeenRequest, Turn, Usage, call, fault, reply, say
 from tests.conftest import Run, RunHere
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
@@ -97,7 +98,109 @@ def test_models_reports_which_models_answer(run_odin: Run, user_config: Path) ->
         assert bad.startswith(
             "! gone/bad (small_model): no server. Cannot reach http://127.0.0.1:9: connection refused."
         )
-        assert server.requests[-1].json["max_tokens"] == 64
+        assert server.requests[-1].tool_names == ["report_status"]
+
+
+SAID = "x refused the request (status 400): This is too much."
+SIGNS = {
+    "tool": b'"tools":',
+    "thinking": b'"type":"enabled"',
+    "effort": b'"reasoning_effort":',
+    "everything": b'"model":',
+    "both": b"",
+}
+"""How a request looks that asks for this; `both` is one that asks for a tool and an effort."""
+
+
+@pytest.mark.parametrize(
+    ("wire", "refuses", "settings", "told"),
+    [
+        (
+            "anthropic",
+            "",
+            {},
+            "  x/m (model): answers after 0 s with a tool, thinking, effort low; 1 request for $0.0123",
+        ),
+        ("openai-chat", "", {}, "  x/m (model): answers after 0 s with a tool, effort low; 1 request for $0.0123"),
+        (
+            "anthropic",
+            "tool",
+            {},
+            f"! x/m (model): refuses a tool. {SAID} Otherwise it answers; 3 requests for $0.0369",
+        ),
+        (
+            *("anthropic", "thinking", {}),
+            "  x/m (model): answers, but refuses thinking and effort low, which your settings do not ask for. "
+            f"{SAID} Otherwise it answers; 2 requests for $0.0246",
+        ),
+        (
+            "anthropic",
+            "thinking",
+            {"thinking": 2000},
+            f"! x/m (model): refuses thinking and effort low. {SAID} Otherwise",
+        ),
+        (
+            "openai-chat",
+            "effort",
+            {},
+            "  x/m (model): answers, but refuses effort low, which your settings do not ask",
+        ),
+        (
+            "openai-chat",
+            "effort",
+            {"effort": "high"},
+            f"! x/m (model): refuses effort high. {SAID} Otherwise it answers",
+        ),
+        (
+            "openai-chat",
+            "both",
+            {},
+            f"! x/m (model): refuses a tool and effort low together. {SAID} Otherwise it answers",
+        ),
+        ("anthropic", "everything", {}, f"! x/m (model): refused request. {SAID}"),
+    ],
+)
+def test_models_says_what_a_model_refuses_and_what_the_try_cost(
+    run_here: RunHere, user_config: Path, wire: str, refuses: str, settings: dict[str, Any], told: str
+) -> None:
+    def answer(seen: SeenRequest) -> Turn:
+        is_refused = bool(refuses) and SIGNS[refuses] in seen.body
+        if refuses == "both":
+            is_refused = SIGNS["tool"] in seen.body and SIGNS["effort"] in seen.body
+        if is_refused:
+            return fault(400, message="This is too much.")
+        return reply(
+            calls=[call("report_status", {"ok": True})] * bool(seen.tool_names), usage=Usage(100, 40), text="yes"
+        )
+
+    prices: dict[str, Any] = {"price_input": 3, "price_output": 300, "tools": "native"}
+    prices |= {"thinking": True} if wire == "anthropic" else {}
+    with ScriptedServer(answer) as server:
+        address = server.url if wire == "anthropic" else server.openai_url
+        provider = {"type": wire, "base_url": address, "api_key": KEY, "models": {"m": prices}}
+        user_config.write_text(json.dumps({"model": "x/m", "providers": {"x": provider}, **settings}))
+        done, text, _ = run_here("doctor", "models")
+        tried = len(server.requests)
+        rows = json.loads(run_here("doctor", "models", "--json")[1])
+    assert done == told.startswith("!")
+    assert re.sub(r"after [\d.]+ s", "after 0 s", text).startswith(told)
+    assert tried <= 5
+    assert bool(rows[0]["refused"]) == (refuses not in ("", "everything"))
+
+
+def test_models_says_that_a_model_does_not_call_its_tool_and_that_its_price_is_unknown(
+    run_here: RunHere, user_config: Path
+) -> None:
+    with ScriptedServer(lambda _: say("yes")) as server:
+        provider = {"type": "anthropic", "base_url": server.url, "api_key": KEY, "models": {"m": {"tools": "native"}}}
+        settings = {"model": "x/m", "small_model": "x/small", "providers": {"x": provider}}
+        user_config.write_text(json.dumps(settings))
+        code, text, _ = run_here("doctor", "models")
+        assert {seen.model: seen.tool_names for seen in server.requests} == {"m": ["report_status"], "small": []}
+    big, small = text.splitlines()
+    assert code == 0
+    assert big.endswith("but did not call the report_status tool that it was asked to call; 1 request of unknown cost")
+    assert small.startswith("  x/small (small_model): answers after ")
 
 
 async def test_silent_model_fails_after_the_timeout(workspace: Path, user_config: Path) -> None:

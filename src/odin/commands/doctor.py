@@ -583,7 +583,7 @@ def _run_config(args: argparse.Namespace, cwd: str) -> int:
 
 def _run_models(args: argparse.Namespace, cwd: str) -> int:
     """Send a test request to each model. Having no model is not an error."""
-    from odin.commands.models import probe_models
+    from odin.commands.model_probes import probe_models
 
     answers = asyncio.run(probe_models(cwd, os.environ))
     lines = [
