@@ -711,15 +711,16 @@ async def test_user_command_can_be_interrupted_alone_while_agents_work(start: St
 async def test_only_the_direct_owner_of_a_task_may_notify_or_cancel_it(start: Start) -> None:
     """Sub-agent a owns the task of b; neither main, above it, nor c, beside it, may notify or cancel it."""
     hold = threading.Event()
-    meddling = [
-        call("Notify", {"task_id": "adhoc-3", "message": "hi"}, id="notify"),
-        call("Cancel", {"task_id": "adhoc-3"}, id="cancel"),
-    ]
+
+    def meddle(name: str) -> Turn:
+        notify = call("Notify", {"task_id": "adhoc-3", "message": "hi"}, id=f"notify-{name}")
+        return reply(calls=[notify, call("Cancel", {"task_id": "adhoc-3"}, id=f"cancel-{name}")])
+
     script = NestedTeamScript(
-        [reply(calls=[delegate("a"), delegate("c")]), say("ok").hold(hold), reply(calls=meddling), say("x"), say("x")],
+        [reply(calls=[delegate("a"), delegate("c")]), say("ok").hold(hold), meddle("main"), say("x"), say("x")],
         a=[delegate("b"), complete("A").hold(hold), say("x")],
         b=[complete("B").stall()],
-        c=[call("LS", {"path": "/"}).hold(hold), reply(calls=meddling), complete("C")],
+        c=[call("LS", {"path": "/"}).hold(hold), meddle("c"), complete("C")],
     )
     talk = await start(script, config={"team": {"max_depth": 2}})
     await talk.submit("go")
@@ -727,11 +728,11 @@ async def test_only_the_direct_owner_of_a_task_may_notify_or_cancel_it(start: St
         while len((await talk.client.snapshot()).tasks) < 3:
             await asyncio.sleep(0.01)
     hold.set()
-    await until(lambda: sum("notify" in seen.results for seen in talk.server.requests) >= 2)
-    refused = [seen.results for seen in talk.server.requests if "notify" in seen.results]
-    for results in refused[:2]:
-        for call_id in ("notify", "cancel"):
-            assert "adhoc-3 belongs to general-1; only its owner may do this." in results[call_id]
+    ids = {f"{action}-{name}" for action in ("notify", "cancel") for name in ("main", "c")}
+    await until(lambda: ids <= {call_id for seen in talk.server.requests for call_id in seen.results})
+    results = {call_id: text for seen in talk.server.requests for call_id, text in seen.results.items()}
+    for call_id in ids:
+        assert "adhoc-3 belongs to general-1; only its owner may do this." in results[call_id]
     states = {task.id: task.state for task in (await talk.client.snapshot()).tasks}
     assert states["adhoc-3"] == "running"
     await talk.client.submit(Interrupt())

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, Thinking, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import Provider, Request, ToolSpec
@@ -57,7 +58,29 @@ def turns(draw: st.DrawFn, thinking: bool = False) -> list[Message]:
 
 
 def join_messages(parts: Sequence[list[Message]]) -> tuple[Message, ...]:
-    return tuple(message for part in parts for message in part)
+    """Return the messages of a history, in which each call has its own id, as in a log."""
+    used: set[str] = set()
+    names: list[str] = []
+    found: list[Message] = []
+    for message in (message for part in parts for message in part):
+        if isinstance(message, ReplyMessage):
+            names = _choose_ids(message, used)
+            calls = iter(names)
+            kept = [replace(part, id=next(calls)) if isinstance(part, ToolCall) else part for part in message.parts]
+            message = replace(message, parts=tuple(kept))
+        elif isinstance(message, ToolMessage):
+            results = [replace(one, call_id=name) for one, name in zip(message.results, names, strict=True)]
+            message = replace(message, results=tuple(results))
+        found.append(message)
+    return tuple(found)
+
+
+def _choose_ids(message: ReplyMessage, used: set[str]) -> list[str]:
+    names: list[str] = []
+    for made in message.calls:
+        names.append(made.id if made.id not in used else f"{made.id} {len(used)}")
+        used.add(names[-1])
+    return names
 
 
 histories = st.lists(turns(), min_size=1, max_size=3).map(join_messages)

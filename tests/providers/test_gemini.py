@@ -298,20 +298,18 @@ async def test_malformed_call_is_reported_and_never_run() -> None:
     assert [one.name for one in bad] == ["Read"]
 
 
-async def test_call_without_an_id_gets_one_and_an_error_in_the_stream_is_raised() -> None:
+async def test_call_without_an_id_is_read_and_an_error_in_the_stream_is_raised() -> None:
     first = b'data: {"candidates": [{"content": {"parts": [{"functionCall": {"name": "Read"}}]}}]}\r\n\r\n'
     last = b'data: {"candidates": [{"finishReason": "STOP"}], "modelVersion": "gemini-9"}\r\n\r\n'
-    earlier = ReplyMessage((ToolCall("call_0", "Read", {}),))
-    history = (PROMPT, earlier, ToolMessage((ToolResult("call_0", "ok"),)))
     failed = make_chunked_response(first, b'data: {"error": {"code": 500}}\n\n')
     async with (
         serve_answers(make_chunked_response(first, last), failed) as server,
         open_provider(server.url) as provider,
     ):
-        message, _ = await get_reply(provider, Request(MODEL, history))
+        message, _ = await get_reply(provider, Request(MODEL, (PROMPT,)))
         with pytest.raises(ProviderError, match="overloaded or failing"):
-            await collect(provider, Request(MODEL, history))
-    assert message.calls == (ToolCall("call_1", "Read", {}),)
+            await collect(provider, Request(MODEL, (PROMPT,)))
+    assert message.calls == (ToolCall("", "Read", {}),)
     assert message.model == "gemini-9"
 
 

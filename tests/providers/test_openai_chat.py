@@ -192,12 +192,12 @@ async def test_reply_has_text_calls_and_usage() -> None:
     assert (final.text, final.stop) == ("done", "end_turn")
 
 
-async def list_pieces(*chunks: Any, done: bool = True, history: tuple[Message, ...] = PROMPT) -> list[Any]:
+async def list_pieces(*chunks: Any, done: bool = True) -> list[Any]:
     rows = [chunk if isinstance(chunk, str) else json.dumps(chunk) for chunk in chunks] + ["[DONE]"] * done
     raw = "".join(f"data: {row}\n\n" for row in rows).encode()
     with ScriptedServer([fault(200, {"content-type": "text/event-stream"}, raw)], strict=False) as server:
         async with open_provider(server.openai_url) as local:
-            return await collect(local, Request("m", history))
+            return await collect(local, Request("m", PROMPT))
 
 
 def make_chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
@@ -233,11 +233,11 @@ CALL_FORMATS: list[CallFormat] = [
     ([[make_fragment("A", None, index=0, id="x")]], [("x", "A", {})]),
     (
         [[make_fragment("A", "{}", index=0), make_fragment("B", "{}", index=1)]],
-        [("call_0", "A", {}), ("call_1", "B", {})],
+        [("", "A", {}), ("", "B", {})],
     ),
-    ([[make_fragment("A", "{}", index=0, id="")]], [("call_0", "A", {})]),
-    ([[make_fragment("A", "{}")], [make_fragment("B", "{}")]], [("call_0", "A", {}), ("call_1", "B", {})]),
-    ([[make_fragment("A", '{"a"')], [make_fragment(None, ":1}")]], [("call_0", "A", {"a": 1})]),
+    ([[make_fragment("A", "{}", index=0, id="")]], [("", "A", {})]),
+    ([[make_fragment("A", "{}")], [make_fragment("B", "{}")]], [("", "A", {}), ("", "B", {})]),
+    ([[make_fragment("A", '{"a"')], [make_fragment(None, ":1}")]], [("", "A", {"a": 1})]),
     ([[make_fragment("A", "{", id="x")], [make_fragment(None, "}", id="x")]], [("x", "A", {})]),
     (
         [[make_fragment("A", "{}", index=0, id="x")], [make_fragment("B", "{}", index=0, id="y")]],
@@ -245,7 +245,7 @@ CALL_FORMATS: list[CallFormat] = [
     ),
     (
         [[make_fragment("A", "{}", index=0, id="x")], [make_fragment("B", "{}", index=1, id="x")]],
-        [("x", "A", {}), ("call_1", "B", {})],
+        [("x", "A", {}), ("x", "B", {})],
     ),
     (
         [
@@ -286,10 +286,8 @@ async def test_call_is_assembled_from_fragments_of_every_format(
     assert pieces[-1].reason == "tool_use"
 
 
-async def test_generated_call_id_is_unique_in_the_conversation() -> None:
-    history = (*PROMPT, ReplyMessage((ToolCall("call_0", "Read", {}),)), ToolMessage((ToolResult("call_0", "x"),)))
-    pieces = await list_pieces(make_chunk(tool_calls=[make_fragment("A", "{}")]), make_chunk("stop"), history=history)
-    assert list_calls(pieces) == [("call_1", "A", {})]
+async def test_a_call_is_a_reason_to_stop() -> None:
+    pieces = await list_pieces(make_chunk(tool_calls=[make_fragment("A", "{}")]), make_chunk("stop"))
     assert pieces[-1].reason == "tool_use"
 
 
@@ -299,7 +297,7 @@ async def test_legacy_function_call_is_understood() -> None:
         make_chunk(function_call={"arguments": '{"a":1}'}),
         make_chunk("function_call"),
     )
-    assert list_calls(pieces) == [("call_0", "A", {"a": 1})]
+    assert list_calls(pieces) == [("", "A", {"a": 1})]
 
 
 @pytest.mark.parametrize(

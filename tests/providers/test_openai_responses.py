@@ -290,7 +290,7 @@ async def test_finished_item_supplies_what_no_delta_sent() -> None:
     )
     assert pieces[0] == ThinkingChunk(final="a\n\nb", signature='{"id":"rs_9","encrypted_content":"zz"}')
     assert pieces[1] == TextChunk("hello")
-    assert pieces[2:4] == [CallChunk(0, "call_0", "Read"), CallChunk(0, json='{"file_path":"/x"}', done=True)]
+    assert pieces[2:4] == [CallChunk(0, "", "Read"), CallChunk(0, json='{"file_path":"/x"}', done=True)]
     assert pieces[-1].reason == "tool_use"
 
 

@@ -13,7 +13,7 @@ from odin.core.message import ReplyMessage, Text, ToolCall, Usage
 from odin.session.state import SessionState
 
 TURNS = 400
-MOST_BYTES = 900
+MOST_BYTES = 1000
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ from odin.core.errors import (
 )
 from odin.core.event import AnyEvent, TitleSet, TurnEnded
 from odin.core.event_values import DiscardReason
-from odin.core.message import HistoryFold, Message, PromptMessage, ReplyMessage, Usage
+from odin.core.message import PromptMessage, ReplyMessage, Usage
 from odin.core.provider import (
     CallChunk,
     Chunk,
@@ -188,9 +188,6 @@ DRAFT_EVERY_S = 2.0
 PROGRESS_EVERY_S = 0.3
 """Interval of `RequestProgressed` events."""
 
-_ID_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-
-
 CHARS_PER_TOKEN = 4
 """For the estimate of a reply whose usage the provider did not report."""
 
@@ -258,9 +255,6 @@ class ReplyStream:
         self._partial_message: ReplyMessage | None = None
         self._progress = _ReplyProgress()
         self._ids: dict[int, str] = {}
-        self._earlier_ids = HistoryFold[set[str]](set, _add_call_ids)
-        self._used_ids: set[str] = set()
-        self._new_ids: set[str] = set()
 
     async def run(
         self, provider: Provider, request: Request, retry: RetryPolicy, account: AccountUsage, tokens: int = 0
@@ -284,7 +278,6 @@ class ReplyStream:
             self._is_accepted = False
             self.sent = None
             self._ids = {}
-            self._used_ids, self._new_ids = self._earlier_ids.update(request.messages), set()
             try:
                 return await self._try_once(provider, request)
             except ProviderError as error:
@@ -382,16 +375,8 @@ class ReplyStream:
             self._emit(ReplyRolledBack(chunk.reason))
             return
         if isinstance(chunk, CallChunk):
-            # Give the call an id that every provider accepts and no other call of the conversation has.
             if chunk.index not in self._ids:
-                wanted = "".join(char for char in chunk.id if char in _ID_CHARS)[:40]
-                number = len(self._used_ids) + len(self._new_ids)
-                chosen = wanted or f"call_{number}"
-                while chosen in self._used_ids or chosen in self._new_ids:
-                    number += 1
-                    chosen = f"call_{number}"
-                self._new_ids.add(chosen)
-                self._ids[chunk.index] = chosen
+                chosen = self._ids[chunk.index] = self._recorder.state.call_ids.choose(chunk.id)
                 self._get_observer().on_call_started(chosen)
             chunk = msgspec.structs.replace(chunk, id=self._ids[chunk.index])
         fresh = not self._builder.has_started
@@ -462,12 +447,6 @@ class _ReplyProgress:
 def _make_partial_message(builder: ReplyBuilder) -> ReplyMessage | None:
     message = builder.finish(interrupted=True).message
     return message if message.text.strip() else None
-
-
-def _add_call_ids(ids: set[str], message: Message) -> set[str]:
-    if isinstance(message, ReplyMessage):
-        ids.update(call.id for call in message.calls)
-    return ids
 
 
 class _JobUsage:

@@ -66,7 +66,7 @@ class AnthropicProvider(WireProvider):
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.name, self._options.prompt_caching, images, history)
 
-    def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
+    def make_reader(self, context: ErrorContext, request: Request) -> WireReader:
         return _AnthropicReader(context)
 
     def takes_answer_schema(self, request: Request) -> bool:
@@ -193,7 +193,7 @@ def _encode_input(
     results: list[dict[str, Any]] = [
         {
             "type": "tool_result",
-            "tool_use_id": ids.take_result_id(result.call_id),
+            "tool_use_id": ids.get(result.call_id),
             "content": _encode_content(selection.render(result)),
             **({"is_error": True} if result.is_error else {}),
         }
@@ -218,9 +218,7 @@ def _encode_part(part: Text | Thinking | ToolCall, replay: bool, ids: CallIdMap)
     if isinstance(part, Text):
         return _encode_texts(part.text)
     if isinstance(part, ToolCall):
-        return [
-            {"type": "tool_use", "id": ids.add_call(part.id), "name": make_legal_name(part.name), "input": part.args}
-        ]
+        return [{"type": "tool_use", "id": ids.get(part.id), "name": make_legal_name(part.name), "input": part.args}]
     if not replay or not part.signature:
         return []
     if part.signature.startswith(_REDACTED_PREFIX):

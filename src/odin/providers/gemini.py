@@ -86,8 +86,8 @@ class GeminiProvider(WireProvider):
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.name, images, history)
 
-    def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
-        return _GeminiReader(context, earlier_calls)
+    def make_reader(self, context: ErrorContext, request: Request) -> WireReader:
+        return _GeminiReader(context)
 
     def takes_answer_schema(self, request: Request) -> bool:
         """Models before Gemini 3 reject a schema beside tools, and later ones may call tools without end."""
@@ -249,7 +249,7 @@ def _encode_reply(message: ReplyMessage, own: bool, version: tuple[int, int], id
     is_first_call = True
     for part in message.parts:
         if isinstance(part, ToolCall):
-            call = {"id": ids.add_call(part.id), "name": _make_name(part.name), "args": part.args}
+            call = {"id": ids.get(part.id), "name": _make_name(part.name), "args": part.args}
             needed = FOREIGN_SIGNATURE if is_first_call and version >= (3, 0) else ""
             signature = part.signature if own and part.signature else needed
             parts.append({"functionCall": call, **({"thoughtSignature": signature} if signature else {})})
@@ -276,7 +276,7 @@ def _encode_results(
     shown = [selection.render(result) for result in message.results]
     parts: list[dict[str, Any]] = []
     for result, name, content in zip(message.results, names, shown, strict=True):
-        answer: dict[str, Any] = {"id": ids.take_result_id(result.call_id), "name": name}
+        answer: dict[str, Any] = {"id": ids.get(result.call_id), "name": name}
         answer["response"] = _encode_response(result, content)
         images = _encode_images(content) if version >= (3, 0) else []
         parts.append({"functionResponse": {**answer, **({"parts": images} if images else {})}})
@@ -364,9 +364,8 @@ _BLOCK_REASONS = {
 class _GeminiReader(WireReader):
     """A response ends with its body: no event says that it is the last."""
 
-    def __init__(self, context: ErrorContext, earlier_calls: int) -> None:
+    def __init__(self, context: ErrorContext) -> None:
         super().__init__(context)
-        self._earlier = earlier_calls
         self._calls = 0
         self._has_text = False
         self._usage = _GeminiUsage()
@@ -412,8 +411,7 @@ class _GeminiReader(WireReader):
     def _make_call(self, call: _GeminiCall, signature: str) -> CallChunk:
         number, self._calls = self._calls, self._calls + 1
         args = encode_arguments(call.args)
-        ident = call.id or f"call_{self._earlier + number}"
-        return CallChunk(number, ident, call.name or "", args, done=True, signature=signature)
+        return CallChunk(number, call.id or "", call.name or "", args, done=True, signature=signature)
 
     def _settle(self, reason: str, message: str) -> Iterator[Chunk]:
         self.settled = True

@@ -54,8 +54,8 @@ class ChatProvider(WireProvider):
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.url, self.name, images, history)
 
-    def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
-        return _ChatReader(context, earlier_calls)
+    def make_reader(self, context: ErrorContext, request: Request) -> WireReader:
+        return _ChatReader(context)
 
 
 # --- request ---
@@ -185,7 +185,7 @@ def _encode_assistant(message: ReplyMessage, ids: CallIdMap) -> list[dict[str, A
     text = message.text if message.text.strip() else None
     calls = [
         {
-            "id": ids.add_call(call.id),
+            "id": ids.get(call.id),
             "type": "function",
             "function": {"name": make_legal_name(call.name), "arguments": encode_arguments(call.args)},
         }
@@ -207,7 +207,7 @@ def _encode_results(
     found: list[dict[str, Any]] = [
         {
             "role": "tool",
-            "tool_call_id": ids.take_result_id(one.call_id),
+            "tool_call_id": ids.get(one.call_id),
             "content": format_result(what.text, one.is_error),
         }
         for one, what in zip(message.results, shown, strict=True)
@@ -281,13 +281,10 @@ class _CallTracker:
     """Assigns streamed fragments to tool calls, although servers differ in what they send.
 
     Some omit the index or the id, some give every call the same index or id, some repeat the name in every fragment.
-    `earlier` counts the calls of the conversation, so that a generated id is unique.
     """
 
-    def __init__(self, earlier: int) -> None:
-        self._earlier = earlier
+    def __init__(self) -> None:
         self._by_index: dict[int, int] = {}
-        self._received_ids: list[str] = []
         self._ids: list[str] = []
         self._done: set[int] = set()
 
@@ -316,26 +313,25 @@ class _CallTracker:
     def _find(self, index: int | None, call_id: str, named: bool) -> int | None:
         if index is not None:
             number = self._by_index.get(index)
-            if number is not None and call_id and named and call_id != self._received_ids[number]:
+            if number is not None and call_id and named and call_id != self._ids[number]:
                 return None
             return number
         if call_id:
-            return self._received_ids.index(call_id) if call_id in self._received_ids else None
+            return self._ids.index(call_id) if call_id in self._ids else None
         return len(self._ids) - 1 if self._ids and not named else None
 
     def _begin(self, index: int | None, call_id: str) -> int:
         number = len(self._ids)
         if index is not None:
             self._by_index[index] = number
-        self._received_ids.append(call_id)
-        self._ids.append(call_id if call_id and call_id not in self._ids else f"call_{self._earlier + number}")
+        self._ids.append(call_id)
         return number
 
 
 class _ChatReader(WireReader):
-    def __init__(self, context: ErrorContext, earlier_calls: int) -> None:
+    def __init__(self, context: ErrorContext) -> None:
         super().__init__(context)
-        self._calls = _CallTracker(earlier_calls)
+        self._calls = _CallTracker()
         self._usage: _ChatUsage | None = None
         self._has_received = False
         self._refused = False

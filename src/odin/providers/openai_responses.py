@@ -54,8 +54,8 @@ class ResponsesProvider(WireProvider):
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.name, images, history)
 
-    def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
-        return _ResponsesReader(context, earlier_calls, _find_freeform(request))
+    def make_reader(self, context: ErrorContext, request: Request) -> WireReader:
+        return _ResponsesReader(context, _find_freeform(request))
 
 
 # --- request ---
@@ -155,7 +155,7 @@ def _encode_message(
         return _encode_prompt(selection.render(message), message.notes)
     results: list[dict[str, Any]] = []
     for result in message.results:
-        call_id = ids.take_result_id(result.call_id)
+        call_id = ids.get(result.call_id)
         kind = "custom_tool_call_output" if call_id in ids.freeform else "function_call_output"
         shown = selection.render(result)
         text = format_result(shown.text, result.is_error)
@@ -179,7 +179,7 @@ def _encode_prompt(shown: ShownContent, notes: tuple[str, ...]) -> list[dict[str
 
 
 def _encode_call(call: ToolCall, ids: CallIdMap, freeform: Mapping[str, str]) -> dict[str, Any]:
-    call_id, name = ids.add_call(call.id), make_legal_name(call.name)
+    call_id, name = ids.get(call.id), make_legal_name(call.name)
     text = call.args.get(freeform[call.name]) if call.name in freeform else None
     if isinstance(text, str) and len(call.args) == 1:
         ids.freeform.add(call_id)
@@ -267,9 +267,8 @@ _DELTAS = (
 
 
 class _ResponsesReader(WireReader):
-    def __init__(self, context: ErrorContext, earlier_calls: int, freeform: Mapping[str, str]) -> None:
+    def __init__(self, context: ErrorContext, freeform: Mapping[str, str]) -> None:
         super().__init__(context)
-        self._earlier = earlier_calls
         self._freeform = freeform
         self._calls: dict[int, int] = {}
         self._received_items: set[int] = set()
@@ -325,7 +324,7 @@ class _ResponsesReader(WireReader):
         number = len(self._calls)
         self._calls[event.output_index] = number
         name = item.name or ""
-        yield CallChunk(number, id=item.call_id or f"call_{self._earlier + number}", name=name)
+        yield CallChunk(number, id=item.call_id or "", name=name)
         if item.type == "custom_tool_call":
             yield CallChunk(number, json=f'{{"{self._freeform.get(name, "input")}":"')
 

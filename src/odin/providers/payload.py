@@ -291,10 +291,13 @@ def get_written_id_prefix(model: str) -> str:
 
 
 def make_short_id(call_id: str) -> str:
-    """Return nine letters and digits, the only form one API accepts."""
+    """Return nine letters and digits, the only form one API accepts. Deterministic; different ids stay different."""
     if len(call_id) == 9 and call_id.isascii() and call_id.isalnum():
         return call_id
-    return f"{crc32(call_id.encode('utf-8', 'replace')):08x}0"
+    from base64 import b32encode
+    from hashlib import blake2b
+
+    return b32encode(blake2b(call_id.encode("utf-8", "replace"), digest_size=6).digest())[:9].decode().lower()
 
 
 def make_legal_name(name: str) -> str:
@@ -319,31 +322,14 @@ class TokenDetails(Struct):
 
 
 class CallIdMap:
-    """The call ids of one request: legal, and each used once.
+    """The call ids of one request, in a form that its API takes. They are unique in the log already.
 
-    A history may contain ids of another API, and some servers restart counting with every reply. An id depends only on
-    the messages before it, so bytes already sent never change. `freeform` are the ids of calls without JSON arguments.
+    `freeform` are the ids of calls without JSON arguments.
     """
 
     def __init__(self, legal: Callable[[str], str] = make_legal_id) -> None:
-        self._legal = legal
+        self.get = legal
         self.freeform: set[str] = set()
-        self._used: set[str] = set()
-        self._open: dict[str, list[str]] = {}
-
-    def add_call(self, call_id: str) -> str:
-        found, count = self._legal(call_id), 1
-        while found in self._used:
-            count += 1
-            found = self._legal(f"{call_id}_{count}")
-        self._used.add(found)
-        self._open.setdefault(call_id, []).append(found)
-        return found
-
-    def take_result_id(self, call_id: str) -> str:
-        """Return the id of the oldest call that has no result yet."""
-        waiting = self._open.get(call_id)
-        return waiting.pop(0) if waiting else self._legal(call_id)
 
 
 def format_result(text: str, is_error: bool) -> str:
@@ -360,13 +346,12 @@ class EncodedHistory:
     """The messages of one conversation as an API receives them.
 
     Each request of a conversation extends the previous one, so only messages that were not part of it are encoded.
-    `calls` counts the tool calls. `loop_start` is where the running tool loop starts: after the prompt that opened it.
+    `loop_start` is where the running tool loop starts: after the prompt that opened it.
     Only there is thinking sent back. A prompt or note right after tool results does not start a loop: for an API it
     belongs to the same turn, and the calls still need their thinking. An empty reply is never sent, so it ends no loop.
     """
 
     def __init__(self, messages: tuple[Message, ...] = ()) -> None:
-        self.calls = 0
         self.loop_start = 0
         self.has_images = False
         self._is_looping = False
@@ -384,10 +369,8 @@ class EncodedHistory:
         for index in range(len(self._messages), len(messages)):
             message = messages[index]
             if isinstance(message, ReplyMessage):
-                calls = len(message.calls)
-                self.calls += calls
-                if calls or message.text.strip():
-                    self._is_looping = calls > 0
+                if message.calls or message.text.strip():
+                    self._is_looping = bool(message.calls)
             elif isinstance(message, ToolMessage):
                 self._is_looping = True
                 self.has_images = self.has_images or any(result.images for result in message.results)

@@ -375,8 +375,8 @@ class WireProvider:
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         raise NotImplementedError
 
-    def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
-        """Return the reader of one response. `earlier_calls` counts the tool calls of the conversation."""
+    def make_reader(self, context: ErrorContext, request: Request) -> WireReader:
+        """Return the reader of one response. A call without an id gets one from the session."""
         raise NotImplementedError
 
     def takes_answer_schema(self, request: Request) -> bool:
@@ -405,7 +405,6 @@ class WireProvider:
         given, request = request, self._choose_answer_form(request)
         options, attempts = self._options, KeyAttempts()
         history = self.get_history(request.messages)
-        calls = history.calls
         while True:
             key = self._keys.choose(attempts)
             context = self.make_error_context(request.model, key)
@@ -415,9 +414,7 @@ class WireProvider:
                 context, headers, self.encode(request, images, history), options.idle_timeout, options.header_timeout
             )
             try:
-                async with aclosing(
-                    stream_request(self._http, call, self.make_reader(context, request, calls))
-                ) as chunks:
+                async with aclosing(stream_request(self._http, call, self.make_reader(context, request))) as chunks:
                     async for chunk in chunks:
                         silent = silent and isinstance(chunk, WaitChunk)
                         empty = empty and not isinstance(chunk, TextChunk | CallChunk)

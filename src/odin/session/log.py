@@ -18,6 +18,7 @@ import msgspec
 from odin.core.errors import LogDamaged, LogTooNew, LogTooOld, OdinError, StateUnwritable
 from odin.core.event import Envelope
 from odin.core.text import to_valid_unicode_all
+from odin.session.call_ids import LoggedCallIds
 from odin.session.lock import SessionLock
 
 LOG_FORMAT = 2
@@ -254,14 +255,17 @@ def read_header(path: Path) -> LogHeader:
 
 
 def read_log(path: Path) -> Iterator[Envelope]:
-    """Yield every event in order, without torn lines. Raise LogTooNew for an event that this version cannot read."""
-    decode = _get_decoder().decode
+    """Yield every event in order, without torn lines, with call ids that are unique in the log.
+
+    Raise LogTooNew for an event that this version cannot read.
+    """
+    decode, call_ids = _get_decoder().decode, LoggedCallIds()
     with path.open("rb") as file:
         if not file.readline().endswith(b"\n"):  # it is being created
             return
         for number, line in enumerate(file, 2):
             try:
-                yield decode(line)
+                yield call_ids.apply(decode(line))
             except msgspec.ValidationError as error:
                 kind = line.partition(b'"event":{"type":"')[2].partition(b'"')[0].decode(errors="replace")
                 raise LogTooNew(

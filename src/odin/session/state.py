@@ -58,6 +58,7 @@ from odin.core.schedule import SessionSchedule
 from odin.core.text import to_valid_unicode
 from odin.core.timeline import OpenWork
 from odin.core.tool import CollectedItem
+from odin.session.call_ids import CallIds
 from odin.session.conversation import MainConversation, ReadLog, UsedSkills
 from odin.session.history import FileHistory, RecordedChange, list_results
 from odin.session.log import pause_collection
@@ -374,6 +375,7 @@ class SessionState:
         self.totals = SessionTotals()
         self._queued_prompts = PromptQueueState()
         self.skills = UsedSkills()
+        self.call_ids = CallIds()
         self._parts: tuple[StatePart, ...] = (
             self.open_work,
             self.conversation,
@@ -381,6 +383,7 @@ class SessionState:
             self._queued_prompts,
             self.permissions,
             self.skills,
+            self.call_ids,
             self.loop,
         )
         self._parts_by_event: dict[type, tuple[Callable[[Envelope], None], ...]] = {}

@@ -41,17 +41,17 @@ def stream_reply(request: Request) -> Iterator[Chunk]:
             "An answer that matches a JSON schema needs a model.", "`odin models` lists those you can use."
         )
     # Import the table and the plans with the first prompt, to keep start-up fast.
-    from odin.providers.offline.conversation import choose_move, make_call_ids
+    from odin.providers.offline.conversation import CALL_ID_PREFIX, choose_move
 
     move = choose_move(request)
     if not move.calls:
         yield from _stream_text(move.answer)
         return
     names = {spec.name.casefold(): spec.name for spec in request.tools}
-    ids = make_call_ids(request, len(move.calls))
     for index, call in enumerate(move.calls):
         name = names.get(call.tool.casefold(), call.tool)
-        yield CallChunk(index, ids[index], name, msgspec.json.encode(call.args).decode(), done=True)
+        call_id = f"{CALL_ID_PREFIX}{len(request.messages)}-{index}"
+        yield CallChunk(index, call_id, name, msgspec.json.encode(call.args).decode(), done=True)
     yield UsageChunk(Usage())
     yield StopChunk("tool_use", OfflinePlanner.name)
 

@@ -124,15 +124,6 @@ def collect_turns(messages: Iterable[Message]) -> list[PlannerTurn]:
     return found
 
 
-def make_call_ids(request: Request, count: int) -> list[str]:
-    """Return new call ids, deterministic for the same history and unused in it."""
-    used = {call.id for message in request.messages if isinstance(message, ReplyMessage) for call in message.calls}
-    number = len(request.messages)
-    while f"{CALL_ID_PREFIX}{number}-0" in used:
-        number += 1
-    return [f"{CALL_ID_PREFIX}{number}-{index}" for index in range(count)]
-
-
 def _find_working_directory(request: Request) -> str:
     """Return the working directory named in the newest note or in the system prompt, or "."."""
     notes = [note for message in request.messages if not isinstance(message, ReplyMessage) for note in message.notes]

@@ -1,0 +1,126 @@
+"""Call ids: no two calls of a log have the same one, whichever agents make them, for as long as the log lives.
+
+Chats, editors and programs know a call by its id alone. Model servers promise less: some count from 1 in each reply,
+some give no ids, and none knows the calls that a compaction or a rewind has taken out of its sight, or those of other
+agents. So the id of a call is chosen against the whole log: the server's own if no other call has it.
+
+Logs of earlier versions, in which only the ids of one request were unique, get theirs made unique while they are read,
+always the same way. What a model bound to the conversation as it was sent is not sent with other ids: from the first
+changed id on, an agent's replies count as those of another model, whose thinking is left out.
+"""
+
+from functools import cache
+from typing import ClassVar, get_args
+
+from msgspec.structs import replace
+
+from odin.core.call_events import CallDiscarded, CallSpeculated, CallStreamed, Replied, ReplyDiscarded, ReplyRolledBack
+from odin.core.event import AgentStarted, AnyEvent, ContextSummarized, Envelope, ResultsPruned, TurnEnded
+from odin.core.message import ReplyMessage, ToolCall
+
+_MAX_CHARS = 40
+"""OpenAI takes no longer id, and none of the APIs takes other characters than letters, digits, `_` and `-`."""
+
+
+class CallIds:
+    """The ids that are taken. Those of a reply that is streamed again are free again unless a call has started."""
+
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (CallStreamed, CallSpeculated, Replied, ReplyRolledBack, ReplyDiscarded, TurnEnded)
+    )
+
+    def __init__(self) -> None:
+        self._recorded: set[str] = set()
+        self._streaming: dict[str, set[str]] = {}
+
+    def apply(self, envelope: Envelope) -> None:
+        event, agent = envelope.event, envelope.agent
+        match event:
+            case CallStreamed():
+                self._streaming.setdefault(agent, set()).add(event.call_id)
+            case CallSpeculated():
+                self._recorded.add(event.call_id)
+            case Replied():
+                self._recorded.update(call.id for call in event.message.calls)
+                self._streaming.pop(agent, None)
+            case _:
+                self._streaming.pop(agent, None)
+
+    def choose(self, wanted: str) -> str:
+        """Return an id for a new call that every API accepts: `wanted` if possible."""
+        wanted = "".join(char for char in wanted if char.isascii() and (char.isalnum() or char in "_-"))[:_MAX_CHARS]
+        if wanted and not self.is_taken(wanted):
+            return wanted
+        number = len(self._recorded) + sum(map(len, self._streaming.values()))
+        while self.is_taken(chosen := f"{wanted[: _MAX_CHARS - 10]}-{number}" if wanted else f"call_{number}"):
+            number += 1
+        return chosen
+
+    def is_taken(self, call_id: str) -> bool:
+        return call_id in self._recorded or any(call_id in ids for ids in self._streaming.values())
+
+
+class LoggedCallIds:
+    """Makes the call ids of a log unique, event by event from its beginning."""
+
+    def __init__(self) -> None:
+        self._ids = CallIds()
+        self._speculated: dict[tuple[str, str], str] = {}
+        """By agent and id in the log: the ids of calls whose reply is not complete."""
+        self._changed: dict[tuple[str, str], list[str]] = {}
+        """By agent and id in the log: the ids of all calls that have it there, the newest last."""
+        self._changed_agents: set[str] = set()
+
+    def apply(self, envelope: Envelope) -> Envelope:
+        """Return the event with the ids that its calls have for every reader."""
+        event, agent = envelope.event, envelope.agent
+        if isinstance(event, Replied):
+            event = self._read_reply(event, agent)
+        elif isinstance(event, CallSpeculated):
+            chosen = self._speculated[agent, event.call_id] = self._add_call(event.call_id, agent)
+            event = event if chosen == event.call_id else replace(event, call_id=chosen)
+        else:
+            if isinstance(event, CallDiscarded):
+                self._speculated.pop((agent, event.call_id), None)
+            if self._changed:
+                event = self._read_mention(event, agent)
+        if event is not envelope.event:
+            envelope = replace(envelope, event=event)
+        if type(event) in CallIds.EVENTS:
+            self._ids.apply(envelope)
+        return envelope
+
+    def _read_reply(self, event: Replied, agent: str) -> Replied:
+        message = event.message
+        names = {call.id: self._name_call(call, agent) for call in message.calls}
+        if agent not in self._changed_agents:
+            return event
+        parts = [replace(part, id=names[part.id]) if isinstance(part, ToolCall) else part for part in message.parts]
+        return Replied(ReplyMessage(tuple(parts), "", message.model, message.stop, message.interrupted))
+
+    def _name_call(self, call: ToolCall, agent: str) -> str:
+        return self._speculated.pop((agent, call.id), "") or self._add_call(call.id, agent)
+
+    def _add_call(self, call_id: str, agent: str) -> str:
+        if not self._ids.is_taken(call_id):
+            return call_id
+        chosen = self._ids.choose(call_id)
+        self._changed.setdefault((agent, call_id), [call_id]).append(chosen)
+        self._changed_agents.add(agent)
+        return chosen
+
+    def _read_mention(self, event: AnyEvent, agent: str) -> AnyEvent:
+        """Return an event that names calls: the newest that has the id, or all that the agent's model has seen."""
+        if isinstance(event, ContextSummarized | ResultsPruned):
+            calls = [new for old in event.calls for new in self._changed.get((agent, old), (old,))]
+            return replace(event, calls=tuple(calls)) if len(calls) > len(event.calls) else event
+        if type(event) not in _list_naming_events():
+            return event
+        owner, call_id = event.owner if isinstance(event, AgentStarted) else agent, str(getattr(event, "call_id", ""))
+        found = self._changed.get((owner, call_id))
+        return replace(event, call_id=found[-1]) if found else event
+
+
+@cache
+def _list_naming_events() -> frozenset[type]:
+    return frozenset(kind for kind in get_args(AnyEvent) if "call_id" in kind.__struct_fields__)
