@@ -3,12 +3,14 @@
 import asyncio
 import io
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from odin.config import get_state_dir
 from odin.core.event import PromptQueued, TurnStarted
@@ -16,11 +18,13 @@ from odin.core.op import DropPrompt, Interrupt, Op, Prompt
 from odin.engine.client import LocalClient
 from odin.gateway.channel import DeliveryFailed, InboundMessage, InboxFull, MessageOptions
 from odin.gateway.service import Gateway
-from odin.gateway.store import MAX_WAITING
+from odin.gateway.store import MAX_WAITING, NewPart
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, call, fault, say
 from odin.testing.script import SeenRequest, Turn
 from tests.conftest import RunHere
+from tests.engine.test_compaction import GOOD_SUMMARY, WINDOW, is_summary
+from tests.engine.test_compaction_safety import FILLER
 from tests.gateway.platform import TOKEN, Platform, open_store, run_gateway
 from tests.waiting import TimeLimit
 
@@ -291,6 +295,49 @@ async def test_message_tool(home: Path) -> None:
             assert await platform.wait_for(2, "bob") == ["could not", "psst"]
     assert "Only a chat that its owner has bound" in get_user_texts(model.requests[4])
     assert "Name the chat_id as well" in get_user_texts(model.requests[6])
+
+
+async def test_the_ids_of_calls_come_again(home: Path) -> None:
+    """Each message arrives, also after an undo and a compaction that the model does not see behind."""
+    platform = Platform()
+
+    def answer(seen: SeenRequest) -> Turn:
+        if is_summary(seen):
+            return say(GOOD_SUMMARY)
+        last = str(seen.messages[-1])
+        if "tool_result" in last:
+            return say(f"I have sent it. {FILLER * 12}", chunk=5000)
+        return call("message", {"content": f"got {re.findall('say ([0-9]+)', last)[-1]}"}, id="call_1")
+
+    with ScriptedServer(answer, window=WINDOW) as model:
+        async with run_gateway(model, platform, home, more={"max_context": WINDOW}):
+            for number in range(12):
+                await platform.write(f"say {number}")
+                await platform.write("/undo" if number in (2, 9) else "/status")
+                assert f"got {number}" in (await platform.wait_for(2 * number + 2))[2 * number :]
+    assert any(is_summary(seen) for seen in model.requests)
+
+
+async def test_a_message_is_not_lost_behind_another_with_its_key(home: Path) -> None:
+    platform = Platform()
+    script = [
+        call("message", {"content": "one"}, id="a"),
+        say("x"),
+        call("message", {"content": "two"}, id="b"),
+        say("y"),
+    ]
+    with ScriptedServer(script) as model:
+        async with run_gateway(model, platform, home):
+            await platform.write("work")
+            assert await platform.wait_for(1) == ["one"]
+            taken = NewPart(platform.sent[0].key.replace(".a.", ".b."), "chatty", "bob", "other")
+            store = open_store()
+            assert store.add_parts([taken]) and store.add_parts([taken])
+            assert not store.add_parts([replace(taken, key="new"), replace(taken, text="two")])
+            await platform.write("and now")
+            assert await platform.wait_for(2) == ["one", "y"]
+    assert platform.list_texts("bob") == ["other"]
+    assert "It was not sent: another message has the id of this call." in get_user_texts(model.requests[-1])
 
 
 async def test_files_of_the_model(home: Path) -> None:

@@ -83,7 +83,8 @@ class MessageTool(FileTool[MessageArgs]):
             part = NewPart(f"{key}.{len(parts)}", channel, chat, name, answers, file=Media("", name, kind))
             contents[part.key] = _read(path, ctx)
             parts.append(part)
-        await self._db.run(GatewayStore.add_parts, parts, contents)
+        if not await self._db.run(GatewayStore.add_parts, parts, contents):
+            return fail("It was not sent: another message has the id of this call. Call the tool again.")
         self._outbox.wake()
         if is_here and not ctx.agent:
             self.on_sent()

@@ -430,10 +430,17 @@ class GatewayStore:
                 ),
             )
 
-    def add_parts(self, parts: Sequence[NewPart], files: Mapping[str, bytes] | None = None) -> None:
-        """Store parts to send. `files` are the contents of those with a file, by their keys."""
+    def add_parts(self, parts: Sequence[NewPart], files: Mapping[str, bytes] | None = None) -> bool:
+        """Store parts to send. False, and none is stored, if one of their keys is that of another text.
+
+        `files` are the contents of those with a file, by their keys.
+        """
         from hashlib import sha256
 
+        for part in parts:
+            known = self._db.execute("SELECT channel, chat, text FROM outbox WHERE key = ?", (part.key,)).fetchone()
+            if known not in (None, (part.channel, part.chat, part.text)):
+                return False
         stored: list[NewPart] = []
         for part in parts:
             if files and part.file is not None:
@@ -443,6 +450,7 @@ class GatewayStore:
             stored.append(part)
         with self.transact() as db:
             self.insert_parts(db, stored)
+        return True
 
     def list_heads(self) -> list[DuePart]:
         """Return the first part of each chat that is not sent yet, also if it is not due yet."""
