@@ -34,11 +34,6 @@ _MAX_DIFFS = 100
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
-def make_call_id(agent: str, id: str) -> str:
-    """Return an id that is unique among those of all agents."""
-    return f"{agent}:{id}" if agent else id
-
-
 def find_kind(name: str) -> ToolKind:
     return _KINDS.get(get_canonical_name(name), "other")
 

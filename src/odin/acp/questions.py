@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from msgspec import UNSET
 
-from odin.acp.calls import find_kind, list_diffs, list_locations, make_call_id, make_text, quote
+from odin.acp.calls import find_kind, list_diffs, list_locations, make_text, quote
 from odin.acp.connection import EditorRefused
 from odin.acp.protocol import CallContent, CallFields, FormRequest, PermissionOption, ToolPermissionRequest
 from odin.core.interaction import FormField, Interaction
@@ -85,7 +85,7 @@ class QuestionAsker:
     ) -> str | None:
         """Return the id of the chosen option; None if the editor cancelled the request."""
         call = CallFields(
-            tool_call_id=make_call_id(asked.agent, asked.call_id or asked.id),
+            tool_call_id=asked.call_id or asked.id,
             title=f"{asked.agent}: {asked.title}" if asked.agent else asked.title,
             kind=find_kind(asked.permission.name) if asked.kind == "permission" else "switch_mode",
             status="pending",
@@ -175,7 +175,7 @@ class QuestionAsker:
             session_id=self._session,
             message=message,
             requested_schema={**schema, "required": list(required)} if required else schema,
-            tool_call_id=make_call_id(asked.agent, asked.call_id) if asked.call_id else UNSET,
+            tool_call_id=asked.call_id or UNSET,
         )
         given: Any = await self._ask("elicitation/create", request)
         if not isinstance(given, dict) or given.get("action") != "accept":  # pyright: ignore[reportUnknownMemberType]

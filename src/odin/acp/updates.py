@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from odin.acp.calls import WorkBlock, describe_work, make_call_id
+from odin.acp.calls import WorkBlock, describe_work
 from odin.acp.prompts import show_images
 from odin.acp.protocol import (
     AnswerChunk,
@@ -125,7 +125,7 @@ class SessionUpdates:
         if isinstance(block, CallBlock):
             # Its arguments still stream in, or nothing of it has run. An editor shows a call only with its input.
             if block.state != "writing" or (block.args and not block.chars):
-                yield from self._tell_call(block, agent, make_call_id(agent, block.key))
+                yield from self._tell_call(block, agent, block.key)
             return
         if agent:
             return  # of a sub-agent only the calls are shown: its text is no answer to the user
