@@ -122,14 +122,15 @@ class ModelInfo(Struct, frozen=True):
         return self.free or self.price_input > 0 or self.price_output > 0
 
     def calculate_cost(self, usage: Usage) -> float:
-        """Return the cost of one request in USD. Cached input is billed at its own price only."""
+        """Return the cost of one request in USD. Cached input is billed at its own price only; what is written to a
+        cache without a price for that, as other input."""
         prompt = usage.input + usage.cache_read + usage.cache_write
         prices = next((step for step in reversed(self.price_steps) if prompt > step.above), self)
         return (
             usage.input * prices.price_input
             + (usage.output + usage.reasoning) * prices.price_output
             + usage.cache_read * prices.price_cache_read
-            + usage.cache_write * prices.price_cache_write
+            + usage.cache_write * (prices.price_cache_write or prices.price_input)
         ) / 1_000_000
 
 

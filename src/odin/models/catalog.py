@@ -288,7 +288,8 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         model,
         provider,
         *(look_up(field, 0) for field in ("context", "max_output")),
-        *(float(look_up(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read", "cache_write")),
+        *(float(look_up(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read")),
+        price_cache_write=float(look_up("price_cache_write", 0 if usual else _WRITING * look_up("price_input", 0))),
         tools=look_up("tools", "native" if usual else "auto", unset="auto"),  # else the style must be detected
         thinking=bool(thinks),
         images=bool(look_up("images", f"{provider}/{model}".startswith("anthropic/claude-"))),
@@ -303,6 +304,10 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         price_steps=steps,
     )
 
+
+_WRITING = 1.25
+"""What Anthropic, and OpenAI since GPT-5.6, charge for writing to the cache, times the price of input. Rows of the
+table without a price for it are of models that charge nothing."""
 
 _SIZED_NAME = compile_lazily(r"\d[bBmM](?![A-Za-z0-9])")
 

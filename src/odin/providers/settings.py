@@ -52,7 +52,7 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
     price_cache_read: Price | None = None
     """USD per million tokens read from the provider's cache."""
     price_cache_write: Price | None = None
-    """USD per million tokens written to the provider's cache."""
+    """USD per million tokens written to the provider's cache. Default: 1.25 × `price_input`."""
     price_steps: tuple[PriceStep, ...] = ()
     """Other prices of prompts that are longer than `above` tokens, the shortest first."""
     tools: ToolStyleSetting = "auto"
