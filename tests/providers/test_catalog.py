@@ -160,6 +160,18 @@ def test_configuration_overrides_the_catalog() -> None:
     assert (info.price_input, info.price_output, info.price_cache_write) == (0.0, 9.0, 5.0)
 
 
+def test_long_prompts_cost_what_their_step_says() -> None:
+    info = lookup_model("anthropic/claude-haiku-5-5", {})
+    short, long = (
+        Usage(input=50_000, cache_read=50_000, output=1000),
+        Usage(input=50_000, cache_read=50_001, output=1000),
+    )
+    assert info.calculate_cost(short) == pytest.approx(0.006)
+    assert info.calculate_cost(long) == pytest.approx(5 * 0.006, rel=1e-3)
+    own = {"anthropic": ProviderSettings(models={"claude-haiku-5-5": ModelSettings(price_input=1.0)})}
+    assert lookup_model("anthropic/claude-haiku-5-5", own).price_steps == (), "the steps of other prices do not count"
+
+
 def test_unknown_model_has_no_facts() -> None:
     info = lookup_model("ollama/qwen3-coder", {})
     assert (info.id, info.provider, info.context, info.max_output, info.tools) == (
@@ -176,8 +188,31 @@ def test_cached_tokens_are_billed_at_their_own_price() -> None:
     info = lookup_model("anthropic/claude-sonnet-5-5", {})
     million = 1_000_000
     assert info.calculate_cost(Usage(million, million, million, million, million)) == pytest.approx(
-        2 + 10 + 0.2 + 2.5 + 10
+        2 + 10 + 0.1 + 2.5 + 10
     )
+
+
+WRITES = {"openai": ProviderSettings(models={"gpt-7": ModelSettings(price_input=2, price_output=8)})}
+
+
+@each(
+    ("ref", "settings", "usage", "cost"),
+    [
+        ("anthropic/claude-sonnet-5-5", {}, Usage(900_000, 1_000), 2 * 900 + 10),
+        ("openai/gpt-6-sol", {}, Usage(0, 1_000, 200_000, 72_000), 10 + 0.2 * 200 + 2.5 * 72),
+        ("openai/gpt-6-sol", {}, Usage(0, 1_000, 200_000, 73_000), 1.5 * 10 + 2 * (0.2 * 200 + 2.5 * 73)),
+        ("openai/gpt-6.1-sol", {}, Usage(0, 1_000, 200_000, 73_000), 1.5 * 10 + 2 * (0.1 * 200 + 2.5 * 73)),
+        ("openai/gpt-5.4", {}, Usage(0, 0, 0, 1_000), 2.5),
+        ("openai/gpt-7", WRITES, Usage(1_000, 1_000, 0, 1_000), 2 + 8 + 1.25 * 2),
+        ("google/gemini-2.5-pro", {}, Usage(200_001, 1_000), 2 * 1.25 * 200.001 + 15),
+        ("xai/grok-4.5", {}, Usage(200_001, 1_000), 4 * 200.001 + 12),
+    ],
+)
+def test_a_request_costs_what_the_length_of_its_prompt_and_its_cache_writes_cost(
+    ref: str, settings: dict[str, ProviderSettings], usage: Usage, cost: float
+) -> None:
+    """Costs are in thousandths of a dollar."""
+    assert 1000 * lookup_model(ref, settings).calculate_cost(usage) == pytest.approx(cost)
 
 
 # --- endpoints and keys ---

@@ -271,6 +271,8 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
 
         parameters = parameters or parse_parameter_count(model)
         strategy = choose_strategy(model, parameters)
+    # The steps belong to the prices that they stand beside.
+    steps = next((row.price_steps for row in rows if row.price_input is not None or row.price_steps), ())
     options = RequestOptions()
     thinks = look_up("thinking", None)
     if thinks is None and not accepts_effort(model):
@@ -286,7 +288,8 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         model,
         provider,
         *(look_up(field, 0) for field in ("context", "max_output")),
-        *(float(look_up(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read", "cache_write")),
+        *(float(look_up(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read")),
+        price_cache_write=float(look_up("price_cache_write", 0 if usual else _WRITING * look_up("price_input", 0))),
         tools=look_up("tools", "native" if usual else "auto", unset="auto"),  # else the style must be detected
         thinking=bool(thinks),
         images=bool(look_up("images", f"{provider}/{model}".startswith("anthropic/claude-"))),
@@ -298,8 +301,13 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         takes_effort=thinks is not False,
         strategy=look_up("strategy", strategy, unset="auto"),
         parameters=parameters,
+        price_steps=steps,
     )
 
+
+_WRITING = 1.25
+"""What Anthropic, and OpenAI since GPT-5.6, charge for writing to the cache, times the price of input. Rows of the
+table without a price for it are of models that charge nothing."""
 
 _SIZED_NAME = compile_lazily(r"\d[bBmM](?![A-Za-z0-9])")
 
