@@ -1,7 +1,7 @@
 """What each model's API accepts: one row per model id, and a default per family for ids that are not listed.
 
-The adapters ask `get_contract(model)` and never compare names or versions themselves. Prices, context windows and output
-limits are in `models/models.json`. The scripted servers check the same facts from tables of their own, so that a
+The adapters ask `get_contract(model)` and never compare names or versions themselves. Prices, context windows and
+output limits are in `models/models.json`. The scripted servers check the same facts from tables of their own, so that a
 mistake here fails a test.
 """
 
@@ -112,7 +112,7 @@ _ROWS: dict[str, ModelContract] = {
 `claude-opus-5-5`."""
 
 _FAMILIES: tuple[tuple[str, ModelContract], ...] = (("claude-", _BOUND),)
-"""For ids that no row names, by the beginning of the id. A new model most likely refuses what the newest one refuses."""
+"""For ids that no row names, by the beginning of the id. A new model most likely refuses what the newest refuses."""
 
 
 @lru_cache(maxsize=256)
