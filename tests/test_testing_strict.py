@@ -408,7 +408,8 @@ def test_thinking_is_bound_to_everything_before_it(model: str) -> None:
                 {"role": "assistant", "content": answer["content"]},
                 {"role": "user", "content": [result]},
             ]
-        assert [one["content"][0]["thinking"] for one in body["messages"][1::2]] == ["", "", ""], "not shown unasked"
+        shown: list[dict[str, Any]] = body["messages"][1::2]
+        assert [one["content"][0]["thinking"] for one in shown] == ["", "", ""], "not shown unasked"
 
         def refusal_after(*changes: tuple[str, Any], drop: bool = False) -> str:
             changed = copy.deepcopy({**body, **({"thinking": DROP} if drop else {})})

@@ -41,7 +41,7 @@ MODELS = {
     "gemini": ("gemini-2.5-flash", "gemini-3.8-flash"),
 }
 ENCODERS: dict[str, Callable[[Request], bytes]] = {
-    "anthropic": lambda request: anthropic.encode_request(request, "here"),
+    "anthropic": lambda request: anthropic.encode_request(request, "here").body,
     "chat": lambda request: openai_chat.encode_request(request, "https://api.openai.com/v1/chat/completions", "here"),
     "responses": lambda request: openai_responses.encode_request(request, "here"),
     "gemini": lambda request: gemini.encode_request(request, "here"),

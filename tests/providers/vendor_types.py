@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, cast
 
 REQUESTS: dict[str, dict[str, tuple[str, str]]] = {
-    "anthropic": {"": ("anthropic.types.message_create_params", "MessageCreateParams")},
+    "anthropic": {"": ("anthropic.types.beta.message_create_params", "MessageCreateParams")},
     "chat": {"": ("openai.types.chat.completion_create_params", "CompletionCreateParams")},
     "responses": {"": ("openai.types.responses.response_create_params", "ResponseCreateParams")},
     "gemini": {
@@ -30,7 +30,7 @@ REQUESTS: dict[str, dict[str, tuple[str, str]]] = {
 """The type of a body, or of its top-level fields: the Gemini SDK has no type for the whole body."""
 
 RESPONSES: dict[str, tuple[str, str]] = {
-    "anthropic": ("anthropic.types", "RawMessageStreamEvent"),
+    "anthropic": ("anthropic.types.beta", "BetaRawMessageStreamEvent"),
     "chat": ("openai.types.chat", "ChatCompletionChunk"),
     "responses": ("openai.types.responses", "ResponseStreamEvent"),
     "gemini": ("google.genai.types", "GenerateContentResponse"),

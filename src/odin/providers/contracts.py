@@ -47,14 +47,13 @@ class ModelContract(Struct, frozen=True, kw_only=True):
     reads: tuple[str, ...] = ()
 
     def choose_effort(self, request: Request) -> str:
-        """Return the effort that the request names, or its thinking budget as one, as near as the model takes it."""
-        asked = request.effort or (
-            "low" if request.thinking < 4096 else "medium" if request.thinking < 16384 else "high"
-        )
+        """Return the effort that the request names, or its thinking budget as one, or the next lower that it takes."""
+        by_budget = "low" if request.thinking < 4096 else "medium" if request.thinking < 16384 else "high"
+        asked = request.effort or by_budget
         if asked in self.efforts or asked not in EFFORTS or not self.efforts:
             return asked
-        at = EFFORTS.index(asked)
-        return next((one for one in self.efforts if EFFORTS.index(one) >= at), self.efforts[-1])
+        lower = [one for one in self.efforts if EFFORTS.index(one) < EFFORTS.index(asked)]
+        return lower[-1] if lower else self.efforts[0]
 
     def reads_from(self, model: str) -> bool:
         """True if it can use the thinking of another model."""

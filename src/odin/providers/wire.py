@@ -199,6 +199,14 @@ class WireRequest(Struct, frozen=True):
     header_timeout: float
 
 
+class PreparedRequest(Struct, frozen=True):
+    """A request in the form of its API: the body, headers besides those of the server, and the reader of the reply."""
+
+    body: bytes
+    headers: dict[str, str]
+    reader: WireReader
+
+
 class ApiKey(Struct, frozen=True):
     """A key. `bearer` sends it as a bearer token whatever the API prefers."""
 
@@ -379,6 +387,16 @@ class WireProvider:
         """Return the reader of one response. `earlier_calls` counts the tool calls of the conversation."""
         raise NotImplementedError
 
+    def prepare(
+        self, context: ErrorContext, request: Request, images: ImageSelection, history: EncodedHistory
+    ) -> PreparedRequest:
+        calls = history.calls
+        return PreparedRequest(self.encode(request, images, history), {}, self.make_reader(context, request, calls))
+
+    def adapt(self, request: Request, error: BadRequest) -> bool:
+        """Learn from a rejected request how this server takes it. True if it can be sent in another form now."""
+        return False
+
     def takes_answer_schema(self, request: Request) -> bool:
         """True if the API is known to enforce the schema of an answer beside the other tools of this request."""
         return False
@@ -405,19 +423,15 @@ class WireProvider:
         given, request = request, self._choose_answer_form(request)
         options, attempts = self._options, KeyAttempts()
         history = self.get_history(request.messages)
-        calls = history.calls
         while True:
             key = self._keys.choose(attempts)
             context = self.make_error_context(request.model, key)
             images, silent, empty = self._image_budget.select_images(request, history.has_images), True, True
-            headers = self._make_headers(key)
-            call = WireRequest(
-                context, headers, self.encode(request, images, history), options.idle_timeout, options.header_timeout
-            )
+            prepared = self.prepare(context, request, images, history)
+            headers = self._make_headers(key) | prepared.headers
+            call = WireRequest(context, headers, prepared.body, options.idle_timeout, options.header_timeout)
             try:
-                async with aclosing(
-                    stream_request(self._http, call, self.make_reader(context, request, calls))
-                ) as chunks:
+                async with aclosing(stream_request(self._http, call, prepared.reader)) as chunks:
                     async for chunk in chunks:
                         silent = silent and isinstance(chunk, WaitChunk)
                         empty = empty and not isinstance(chunk, TextChunk | CallChunk)
@@ -432,6 +446,8 @@ class WireProvider:
             except ProviderError as error:
                 if silent and not images.is_empty and is_about_images(error):
                     self._forget_images(images, error)
+                elif silent and isinstance(error, BadRequest) and self.adapt(request, error):
+                    continue
                 elif silent and isinstance(error, BadRequest) and request is not given:
                     request, self._rejects_schemas = given, True
                 elif not self._keys.record(key, error, attempts):
