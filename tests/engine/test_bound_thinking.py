@@ -1,5 +1,6 @@
 """Long tool loops in a small window with models that bind their thinking to what came before it."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,6 @@ async def test_sixty_calls_in_a_small_window_a_second_prompt_and_a_resume(
     kept = [
         sum(block["type"] == "thinking" for message in messages for block in message["content"]) for messages in asked
     ]
-    lost = sum(after < before for before, after in zip(kept, kept[1:], strict=False))
+    lost = sum(after < before for before, after in pairwise(kept))
     assert lost <= pruned, "thinking is left out at most once for each pruning"
     assert kept[-1] > 1, "what was thought after the last pruning is sent back, also after the restart"

@@ -59,8 +59,8 @@ async def test_no_model_refuses_any_way_of_asking(model: str) -> None:
 async def test_models_think_as_little_as_they_can(model: str, thinking: Any, effort: str | None) -> None:
     with ScriptedServer([say("ok")], repeat=True) as server:
         async with open_provider(server.url) as anthropic:
-            for values in ({"brief": True}, {"effort": "none", "thinking": 9000}):
-                await get_reply(anthropic, Request(model, GO, max_tokens=50, **values))
+            for request in (Request(model, GO, brief=True), Request(model, GO, effort="none", thinking=9000)):
+                await get_reply(anthropic, structs.replace(request, max_tokens=50))
         brief, off = (request.json for request in server.requests)
     for body in (brief, off):
         assert (body.get("thinking"), body.get("output_config", {}).get("effort")) == (thinking, effort)
@@ -175,9 +175,7 @@ async def test_a_refused_binding_is_answered_once_without_thinking() -> None:
     with ScriptedServer(script) as server:
         async with open_provider(server.url) as anthropic:
             talk = Talk(anthropic, "claude-sonnet-5-5")
-            for _ in range(4):
-                last = await talk.step()
-            assert last.text == "done"
+            assert [(await talk.step()).text for _ in range(4)][-1] == "done"
             with pytest.raises(BadRequest, match="bound to a different conversation"):
                 await talk.step("again")
             assert (await talk.step("and again")).text == "still here"
