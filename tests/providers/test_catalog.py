@@ -160,6 +160,18 @@ def test_configuration_overrides_the_catalog() -> None:
     assert (info.price_input, info.price_output, info.price_cache_write) == (0.0, 9.0, 5.0)
 
 
+def test_long_prompts_cost_what_their_step_says() -> None:
+    info = lookup_model("anthropic/claude-haiku-5-5", {})
+    short, long = (
+        Usage(input=50_000, cache_read=50_000, output=1000),
+        Usage(input=50_000, cache_read=50_001, output=1000),
+    )
+    assert info.calculate_cost(short) == pytest.approx(0.006)
+    assert info.calculate_cost(long) == pytest.approx(5 * 0.006, rel=1e-3)
+    own = {"anthropic": ProviderSettings(models={"claude-haiku-5-5": ModelSettings(price_input=1.0)})}
+    assert lookup_model("anthropic/claude-haiku-5-5", own).price_steps == (), "the steps of other prices do not count"
+
+
 def test_unknown_model_has_no_facts() -> None:
     info = lookup_model("ollama/qwen3-coder", {})
     assert (info.id, info.provider, info.context, info.max_output, info.tools) == (
@@ -176,7 +188,7 @@ def test_cached_tokens_are_billed_at_their_own_price() -> None:
     info = lookup_model("anthropic/claude-sonnet-5-5", {})
     million = 1_000_000
     assert info.calculate_cost(Usage(million, million, million, million, million)) == pytest.approx(
-        2 + 10 + 0.2 + 2.5 + 10
+        2 + 10 + 0.1 + 2.5 + 10
     )
 
 

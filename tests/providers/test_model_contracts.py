@@ -27,7 +27,7 @@ REFUSED = (
 
 @pytest.mark.parametrize("model", [*CURRENT, *EARLIER])
 async def test_no_model_refuses_any_way_of_asking(model: str) -> None:
-    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    schema: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
     asked: list[dict[str, Any]] = [
         {"brief": True},
         {"temperature": 0.2},

@@ -11,6 +11,7 @@ from msgspec import Struct
 from odin.config.gateway_settings import GatewaySettings
 from odin.config.layers import ENVIRONMENT_KEYS, MERGE_FUNCTIONS, REDIS_VARIABLE, TIGHTNESS_CHECKS, USER_ONLY_KEYS
 from odin.config.settings import ConfigKeys, RetrySettings
+from odin.core.provider import PriceStep
 from odin.providers.settings import ModelSettings, ProviderSettings, VariantSettings
 
 JSON_SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -19,6 +20,8 @@ JSON_SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _NESTED_TEXTS = {
     "type": "The API type. `openai` means Responses at api.openai.com and Chat Completions elsewhere.",
     "models": "Properties of its models, by id.",
+    "above": "The length of a prompt, in tokens, from which on these prices hold.",
+    "price_input": "USD per million tokens of input.",
     "price_output": "USD per million tokens of output.",
     "price_cache_read": "USD per million tokens read from the provider's cache.",
     "price_cache_write": "USD per million tokens written to the provider's cache.",
@@ -30,7 +33,7 @@ def build_schema() -> dict[str, Any]:
     """Return the JSON schema of `odinconfig.json`, with a description for every key."""
     raw = msgspec.json.schema(ConfigKeys)
     defs: dict[str, Any] = raw["$defs"]
-    for shape in (ProviderSettings, ModelSettings, VariantSettings, RetrySettings):
+    for shape in (ProviderSettings, ModelSettings, VariantSettings, RetrySettings, PriceStep):
         # Add each field's docstring to the schema.
         texts = _read_field_texts(shape)
         for name, found in defs[shape.__name__]["properties"].items():

@@ -65,6 +65,16 @@ class RequestOptions(Struct, frozen=True):
     service_tier: str = ""
 
 
+class PriceStep(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The prices of requests whose prompt is longer than `above` tokens, in USD per million tokens."""
+
+    above: int
+    price_input: float
+    price_output: float
+    price_cache_read: float = 0.0
+    price_cache_write: float = 0.0
+
+
 class ModelInfo(Struct, frozen=True):
     """A model's properties. Prices are USD per million tokens; 0 means unknown, unless the model is `free`."""
 
@@ -92,6 +102,8 @@ class ModelInfo(Struct, frozen=True):
     """The number of parameters; 0 if unknown."""
     takes_instructions: bool = True
     """False if it carries out prompts of the user only: no reminders, no summaries."""
+    price_steps: tuple[PriceStep, ...] = ()
+    """Other prices of long prompts, the shortest first."""
 
     @property
     def is_small(self) -> bool:
@@ -111,11 +123,13 @@ class ModelInfo(Struct, frozen=True):
 
     def calculate_cost(self, usage: Usage) -> float:
         """Return the cost of one request in USD. Cached input is billed at its own price only."""
+        prompt = usage.input + usage.cache_read + usage.cache_write
+        prices = next((step for step in reversed(self.price_steps) if prompt > step.above), self)
         return (
-            usage.input * self.price_input
-            + (usage.output + usage.reasoning) * self.price_output
-            + usage.cache_read * self.price_cache_read
-            + usage.cache_write * self.price_cache_write
+            usage.input * prices.price_input
+            + (usage.output + usage.reasoning) * prices.price_output
+            + usage.cache_read * prices.price_cache_read
+            + usage.cache_write * prices.price_cache_write
         ) / 1_000_000
 
 

@@ -271,6 +271,8 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
 
         parameters = parameters or parse_parameter_count(model)
         strategy = choose_strategy(model, parameters)
+    # The steps belong to the prices that they stand beside.
+    steps = next((row.price_steps for row in rows if row.price_input is not None or row.price_steps), ())
     options = RequestOptions()
     thinks = look_up("thinking", None)
     if thinks is None and not accepts_effort(model):
@@ -298,6 +300,7 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
         takes_effort=thinks is not False,
         strategy=look_up("strategy", strategy, unset="auto"),
         parameters=parameters,
+        price_steps=steps,
     )
 
 

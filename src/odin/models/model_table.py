@@ -1,9 +1,9 @@
 """The properties of known models: the rows of `models.json`, of the refreshed catalog, and of the user's own file.
 
-The table holds what vendors had published in November 2026. Where a vendor charges more for long prompts or busy hours,
-it has the price of a short prompt in a busy hour. A price of 0 that is not configured means unknown, not free. Its rows
-are decoded on demand. The catalog is what `odin models refresh` has stored in the cache folder; its fields win over the
-table, unless it is older than the table. The user's rows win over both.
+The table holds what vendors had published in November 2026. Where a vendor charges more in busy hours, it has that
+price; a higher price of long prompts is in `price_steps`. A price of 0 that is not configured means unknown, not free.
+Its rows are decoded on demand. The catalog is what `odin models refresh` has stored in the cache folder; its fields win
+over the table, unless it is older than the table. The user's rows win over both.
 """
 
 from collections.abc import Iterator, Mapping

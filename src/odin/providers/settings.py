@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from odin.core.lazy_pattern import compile_lazily
-from odin.core.provider import EditFormatSetting, Effort, StrategySetting, ToolStyleSetting
+from odin.core.provider import EditFormatSetting, Effort, PriceStep, StrategySetting, ToolStyleSetting
 
 ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]
 
@@ -53,6 +53,8 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
     """USD per million tokens read from the provider's cache."""
     price_cache_write: Price | None = None
     """USD per million tokens written to the provider's cache."""
+    price_steps: tuple[PriceStep, ...] = ()
+    """Other prices of prompts that are longer than `above` tokens, the shortest first."""
     tools: ToolStyleSetting = "auto"
     """How the model calls tools: natively, with the JSON contract, or detected automatically."""
     thinking: bool | None = None
