@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from odin.core.event import ResultsPruned
-from odin.testing import ScriptedServer, reply, say
-from odin.testing.script import SeenRequest, Turn, call
+from odin.core.call_events import TextStreamed, ThinkingStreamed
+from odin.core.event import ResultsPruned, TitleSet
+from odin.core.op import SetTools
+from odin.testing import ScriptedServer, call, fault, reply, say
+from odin.testing.script import SeenRequest, Turn
+from odin.ui.slash_commands.reports import gather_status
 
 from .conftest import Start
 from .test_compaction import ScriptedModel, is_summary
@@ -56,3 +59,58 @@ async def test_sixty_calls_in_a_small_window_a_second_prompt_and_a_resume(
     lost = sum(after < before for before, after in pairwise(kept))
     assert lost <= pruned, "thinking is left out at most once for each pruning"
     assert kept[-1] > 1, "what was thought after the last pruning is sent back, also after the restart"
+
+
+REFUSAL = (
+    "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation."
+)
+
+
+async def test_a_session_whose_thinking_is_refused_goes_on_with_the_next_prompt(start: Start, workspace: Path) -> None:
+    """The request is sent once without any thinking. If that is refused, too, the turn ends with the API's sentence."""
+    (workspace / "a.txt").write_text("one\n")
+    look = reply("", [call("Read", {"file_path": str(workspace / "a.txt")})], thinking="hm")
+    refusal = fault(400, message=REFUSAL)
+    script = iter([look, refusal, refusal, say("still here"), look, say("and here")])
+    server = ScriptedServer(lambda seen: next(script) if seen.tool_names else say("A title")).start()
+    talk = await start(None, server=server, env=server.env("anthropic", "claude-sonnet-5-5"))
+    ended = await talk.say("Look.")
+    assert (ended.reason, "bound to a different conversation" in ended.error) == ("error", True), ended
+    number = next(at for at, seen in enumerate(server.requests, 1) if seen.status == 400)
+    row = dict(await gather_status(talk.client))["thinking of anthropic"]
+    assert f"refused in req_{number + 1:06d}" in row
+    assert (await talk.say("Go on.")).text == "still here"
+    assert (await talk.say("And now?")).text == "and here"
+    assert [seen.status for seen in server.requests].count(400) == 2, "no third try"
+
+
+async def test_status_says_what_was_left_out(start: Start, workspace: Path) -> None:
+    (workspace / "a.txt").write_text("one\n")
+    look = reply("", [call("Read", {"file_path": str(workspace / "a.txt")})], thinking="hm")
+    talk = await start([look, say("read"), say("done")], env={"ODIN_MODEL": "anthropic/claude-opus-5-5"})
+    await talk.say("Look.")
+    assert "thinking of anthropic" not in dict(await gather_status(talk.client))
+    await talk.client.submit(SetTools(("Read",)))
+    await talk.say("Go on.")
+    row = dict(await gather_status(talk.client))["thinking of anthropic"]
+    assert row == "left out of 1 reply, because something before has changed"
+
+
+async def test_small_jobs_work_with_the_only_model_there_is(start: Start) -> None:
+    for model in CURRENT:
+        server = ScriptedServer(lambda seen: say("ok" if seen.tool_names else "A title"), models=(model,)).start()
+        config = {"small_model": f"anthropic/{model}"}
+        talk = await start(None, server=server, config=config, env=server.env("anthropic", model))
+        assert (await talk.say("hello")).text == "ok"
+        await talk.until(TitleSet)
+        assert (await talk.client.snapshot()).title == "A title"
+        assert server.rejected == []
+
+
+async def test_what_the_model_says_between_calls_streams_as_text(start: Start, workspace: Path) -> None:
+    (workspace / "a.txt").write_text("one\n")
+    look = reply("", [call("Read", {"file_path": str(workspace / "a.txt")})], thinking="hm").updating("I read a.txt.")
+    talk = await start([look, say("done")], env={"ODIN_MODEL": "anthropic/claude-sonnet-5-5"})
+    await talk.say("Look.")
+    assert "".join(event.text for event in talk.all(TextStreamed)) == "I read a.txt.done"
+    assert talk.all(ThinkingStreamed) == []

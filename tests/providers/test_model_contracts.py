@@ -183,6 +183,21 @@ async def test_a_refused_binding_is_answered_once_without_thinking() -> None:
     assert sent == [[], [1], [1, 1], [0, 0], [0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
 
 
+async def test_what_the_api_drops_is_counted() -> None:
+    change = {"type": "thinking_dropped", "path": "messages.1.content.0", "reason": "prefix_binding_mismatch"}
+    events = [
+        {"type": "message_start", "message": {"model": "claude-opus-5-5", "input_transformations": [change]}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "ok"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    ]
+    body = b"".join(b"data: " + json.encode(event) + b"\n\n" for event in events)
+    with ScriptedServer([fault(200, body=body)]) as server:
+        async with open_provider(server.url) as anthropic:
+            await get_reply(anthropic, Request("claude-opus-5-5", GO))
+            assert anthropic.losses.dropped == 1
+
+
 SAYS = call("Read", {}).updating("I look at the file.")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from odin.core import debug
 from odin.core.errors import BadRequest
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.message import (
@@ -31,7 +32,16 @@ from odin.core.message import (
     ToolMessage,
     Usage,
 )
-from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
+from odin.core.provider import (
+    CallChunk,
+    Chunk,
+    Request,
+    StopChunk,
+    TextChunk,
+    ThinkingChunk,
+    ThinkingLosses,
+    UsageChunk,
+)
 from odin.providers import errors
 from odin.providers.contracts import ModelContract, get_contract
 from odin.providers.errors import ApiErrorInfo, ErrorContext
@@ -89,11 +99,17 @@ class AnthropicProvider(WireProvider):
         found = encode_request(request, self.name, self._options.prompt_caching, images, history, self._habits)
         own = self._own_headers.get("anthropic-beta", "")
         betas = ",".join(filter(None, (own, *found.betas)))
-        reader = _AnthropicReader(context, found.mark, says=found.says)
+        self.losses.left_out = found.left_out
+        if found.left_out and debug.write is not None:
+            debug.write("thinking_left_out", {"model": request.model, "replies": found.left_out})
+        reader = _AnthropicReader(context, found.mark, self.losses, says=found.says)
         return PreparedRequest(found.body, {"anthropic-beta": betas} if betas else {}, reader)
 
     def adapt(self, request: Request, error: BadRequest) -> bool:
-        return self._habits.adapt(str(error), request.messages)
+        sentence = str(error)
+        if "`thinking`" in sentence or "`redacted_thinking`" in sentence:
+            self.losses.refused = error.request_id or "a request without a number"
+        return self._habits.adapt(sentence, request.messages)
 
     def takes_answer_schema(self, request: Request) -> bool:
         return get_contract(request.model).schemas
@@ -128,12 +144,16 @@ class _ServerHabits:
 
 
 class EncodedRequest(Struct, frozen=True):
-    """A request. `mark` goes into the signatures of its reply; `says`: thinking with text is what the model says."""
+    """A request. `mark` goes into the signatures of its reply; `says`: thinking with text is what the model says.
+
+    `left_out` replies went without their thinking.
+    """
 
     body: bytes
     betas: tuple[str, ...]
     mark: str
     says: bool
+    left_out: int
 
 
 def encode_request(
@@ -169,7 +189,7 @@ def encode_request(
     messages = _encode_messages(request, provider, contract, selection, history, head, habits.refused)
     says = UPDATES_BETA in betas or thinking.get("type") == "between_tools"
     mark = f"{_combine(head, history.prefix)}.{history.last_thought}"
-    return EncodedRequest(append_items(body, "messages", messages), betas, mark, says)
+    return EncodedRequest(append_items(body, "messages", messages), betas, mark, says, history.left_out)
 
 
 def _ask_for_betas(thinking: dict[str, Any], contract: ModelContract) -> tuple[str, ...]:
@@ -397,6 +417,7 @@ class _AnthropicUsage(Struct):
 class _AnthropicMessage(Struct):
     model: str | None = None
     usage: _AnthropicUsage | None = None
+    input_transformations: list[dict[str, Any]] | None = None
 
 
 class _AnthropicBlock(Struct):
@@ -458,9 +479,10 @@ class _OpenBlock(Struct):
 class _AnthropicReader(WireReader):
     """Reads a reply. `mark` is stored with its thinking; `says`: thinking with text is what the model says."""
 
-    def __init__(self, context: ErrorContext, mark: str, *, says: bool) -> None:
+    def __init__(self, context: ErrorContext, mark: str, losses: ThinkingLosses, *, says: bool) -> None:
         super().__init__(context)
         self._mark = mark
+        self._losses = losses
         self._says = says
         self._open: dict[int, _OpenBlock] = {}
         self._calls = 0
@@ -478,6 +500,7 @@ class _AnthropicReader(WireReader):
             if found.message is not None:
                 self._model = get_reply_model(found.message.model, self._context.model)
                 self._add_usage(found.message.usage)
+                self._note_changes(found.message.input_transformations)
                 yield UsageChunk(self._build_usage())
         elif found.type == "message_delta":
             self._add_usage(found.usage)
@@ -535,6 +558,12 @@ class _AnthropicReader(WireReader):
         elif block.call >= 0:
             given = encode_body(block.given).decode() if block.given and not block.received else ""
             yield CallChunk(block.call, json=given, done=True)
+
+    def _note_changes(self, changes: list[dict[str, Any]] | None) -> None:
+        """Count what the API has not shown the model."""
+        self._losses.dropped += sum(one.get("type") == "thinking_dropped" for one in changes or ())
+        if changes and debug.write is not None:
+            debug.write("input_transformations", {"model": self._context.model, "changes": changes})
 
     def _read_thinking(self, index: int, text: str) -> Chunk:
         if not self._says:

@@ -31,6 +31,7 @@ from odin.core.provider import (
     Request,
     RollbackChunk,
     TextChunk,
+    ThinkingLosses,
     UsageChunk,
     WaitChunk,
 )
@@ -329,6 +330,7 @@ class WireProvider:
         self._own_headers = {key.lower(): value for key, value in (headers or {}).items()}
         self._headers: dict[ApiKey, dict[str, str]] = {}
         self._rejects_schemas = False
+        self.losses = ThinkingLosses()
 
     def resolve_url(self, base_url: str) -> str:
         """Return the URL to post to. A base URL that already is the full URL is used as it is."""
@@ -537,7 +539,9 @@ async def _check_status(call: WireRequest, response: HttpResponse) -> None:
         body = await response.read_all(call.idle_timeout)
     except ProviderError:
         body = b""
-    raise errors.make_status_error(call.context, response.status, response.headers, body)
+    error = errors.make_status_error(call.context, response.status, response.headers, body)
+    error.request_id = response.headers.get("request-id") or response.headers.get("x-request-id", "")
+    raise error
 
 
 def _feed_event(context: ErrorContext, reader: WireReader, event: ServerEvent, ended: bool) -> Iterator[Chunk]:
