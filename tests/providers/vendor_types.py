@@ -43,6 +43,34 @@ without `temperature`."""
 PACKAGES = ("anthropic", "openai", "google-genai")
 
 
+NAMES: dict[str, dict[str, tuple[str, str, str]]] = {
+    "anthropic names": {
+        "thinking": ("anthropic.types.beta", "BetaThinkingConfigParam", "type"),
+        "display": ("anthropic.types.beta", "BetaThinkingConfigAdaptiveParam", "display"),
+        "effort": ("anthropic.types.beta", "BetaOutputConfigParam", "effort"),
+    }
+}
+"""The fields whose values the table of contracts names: module, type or union of types, and field."""
+
+
+def list_names(api: str) -> dict[str, list[str]]:
+    """Return the values that the SDK has for these fields."""
+    found: dict[str, list[str]] = {}
+    for what, (module, kind, field) in NAMES[api].items():
+        shape = load((module, kind))
+        hints = [typing.get_type_hints(one)[field] for one in typing.get_args(shape) or (shape,)]
+        found[what] = sorted(name for hint in hints for name in _list_literals(hint))
+    return found
+
+
+def _list_literals(hint: Any) -> Iterator[str]:
+    for one in typing.get_args(hint):
+        if isinstance(one, str):
+            yield one
+        else:
+            yield from _list_literals(one)
+
+
 def load(place: tuple[str, str]) -> Any:
     return getattr(importlib.import_module(place[0]), place[1])
 

@@ -484,6 +484,8 @@ class _AnthropicReader(WireReader):
         self._mark = mark
         self._losses = losses
         self._says = says
+        if says:  # what it thinks is not shown: a long thought only pings
+            self.patience = 10
         self._open: dict[int, _OpenBlock] = {}
         self._calls = 0
         self._usage = _AnthropicUsage()

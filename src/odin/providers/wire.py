@@ -162,9 +162,6 @@ def _read_limit_header(headers: Mapping[str, str], what: str, field: str) -> str
     )
 
 
-QUIET_FACTOR = 4
-"""A quiet response, which only pings, is abandoned after this many times the timeout of an idle one (no bytes)."""
-
 TRAILER_WAIT = 2.0
 """Seconds to wait for usage and end markers once the stop reason is known."""
 
@@ -172,9 +169,11 @@ TRAILER_WAIT = 2.0
 class WireReader:
     """Base class of the readers, which turn the events of one response into chunks.
 
-    `settled`: the stop reason is known and only usage can follow. `done`: the response is complete. `finish` returns
-    the last chunks: usage, then the stop.
+    `settled`: the stop reason is known and only usage can follow. `done`: the response is complete. `patience` is how
+    many times the timeout a response may only ping. `finish` returns the last chunks: usage, then the stop.
     """
+
+    patience = 4
 
     def __init__(self, context: ErrorContext) -> None:
         self.settled = False
@@ -557,7 +556,7 @@ class _EventStream:
     """The events of a response, in batches.
 
     A response is abandoned if it is idle (sends no bytes) for `idle_timeout`, or quiet (sends only pings) for
-    `QUIET_FACTOR` times as long.
+    `patience` times as long.
     """
 
     def __init__(self, response: HttpResponse, call: WireRequest, reader: WireReader) -> None:
@@ -585,7 +584,7 @@ class _EventStream:
 
     async def _read(self) -> bytes:
         idle = self._call.idle_timeout
-        quiet = self._progress + QUIET_FACTOR * idle - self._clock()
+        quiet = self._progress + self._reader.patience * idle - self._clock()
         if not self._reader.settled:
             return await self._read_until(idle, quiet)
         try:
@@ -600,7 +599,8 @@ class _EventStream:
         except StreamStalled:
             if quiet >= idle:
                 raise
-            raise errors.make_idle_timeout_error(parse_address(self._call.context.url), QUIET_FACTOR * idle) from None
+            seconds = self._reader.patience * idle
+            raise errors.make_idle_timeout_error(parse_address(self._call.context.url), seconds) from None
 
     async def _check_start(self, data: bytes) -> None:
         """Reject a response that does not start like an event stream: a page, a JSON object or a sentence."""
