@@ -5,6 +5,7 @@ The server has the rules of the vendors. It binds thinking to what came before i
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 
 from odin.core.client import Client
+from odin.core.errors import UsageError
 from odin.core.event import Compacted, ResultsPruned
 from odin.core.event_values import Mode
-from odin.core.op import Compact, Rewind, SetEffort, SetModel, SetSystemPrompt, SetTools
+from odin.core.op import Compact, Rewind, SetEffort, SetMode, SetModel, SetSystemPrompt, SetTools
 from odin.testing import ScriptedServer, call, reply, say
 from odin.testing.script import SeenRequest, Turn
 from tests import pictures
@@ -96,11 +98,19 @@ class Walk:
         )
 
     def change_while_busy(self) -> None:
-        tools = self.random.choice([None, TOOLS, TOOLS[:3]])
-        self.done["tools in a turn"] += 1
+        """Change tools, system prompt or mode before the next request of the running turn."""
+        random = self.random
+        change = random.choice(
+            [
+                SetTools(random.choice([None, TOOLS, TOOLS[:3]])),
+                SetSystemPrompt(random.choice([None, "You are a careful engineer."])),
+                SetMode(random.choice(MODES)),
+            ]
+        )
+        self.done[f"{type(change).__name__} in a turn"] += 1
         self.causes += 1
         assert self.client is not None
-        asyncio.run_coroutine_threadsafe(self.client.submit(SetTools(tools)), self.loop).result(LIMIT_S)
+        asyncio.run_coroutine_threadsafe(self.client.submit(change), self.loop).result(LIMIT_S)
 
     async def open(self, **options: Any) -> Talk:
         names = [ref.partition("/") for ref in MODELS]
@@ -140,7 +150,8 @@ class Walk:
             ended = await talk.say(f"Prompt {self.done['say']}.", mode)
             assert ended.reason in ("end_turn", "loop_detected"), ended
         elif action == "effort":
-            await client.submit(SetEffort(random.choice(["", "none", "low", "high", "max"])))
+            with suppress(UsageError):  # the model does not reason
+                await client.submit(SetEffort(random.choice(["", "none", "low", "high", "max"])))
         elif action == "model":
             self.model = random.choice(MODELS)
             await client.submit(SetModel(self.model))
@@ -175,6 +186,6 @@ async def test_no_request_is_refused(start: Start, workspace: Path, seed: int, k
     (workspace / "large.txt").write_text("a much longer line that fills the window\n" * 150)
     (workspace / "shot.png").write_bytes(pictures.png(80, 60))
     walk = Walk(seed, start, workspace, knows_betas=knows_betas)
-    await walk.run(choose(sample=15, full=120))
+    await walk.run(choose(sample=25, full=120))
     assert walk.sent_back > 0
     assert walk.losses <= walk.causes, "thinking is left out only after a change, and once for each"

@@ -12,6 +12,7 @@ from odin.core.op import SetTools
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing.script import SeenRequest, Turn
 from odin.ui.slash_commands.reports import gather_status
+from tests import pictures
 
 from .conftest import Start
 from .test_compaction import ScriptedModel, is_summary
@@ -94,6 +95,26 @@ async def test_status_says_what_was_left_out(start: Start, workspace: Path) -> N
     await talk.say("Go on.")
     row = dict(await gather_status(talk.client))["thinking of anthropic"]
     assert row == "left out of 1 reply, because something before has changed"
+
+
+@pytest.mark.parametrize("betas", [None, ()], ids=["knows-binding", "older-gateway"])
+async def test_images_that_are_no_longer_shown_cost_the_thinking_after_them(
+    start: Start, workspace: Path, betas: Any
+) -> None:
+    for number in range(24):
+        (workspace / f"{number}.png").write_bytes(pictures.png(40 + number, 30))
+
+    def answer(seen: SeenRequest, number: int) -> Turn:
+        if number > 24:
+            return say("All seen.")
+        return reply("", [call("Read", {"file_path": str(workspace / f"{number - 1}.png")})], thinking=f"{number}")
+
+    server = ScriptedServer(ScriptedModel(answer), betas=betas).start()
+    talk = await start(None, server=server, env=server.env("anthropic", "claude-sonnet-5-5"))
+    assert (await talk.say("Look at all of them.")).text == "All seen."
+    assert "no longer shown" in str(server.requests[-1].messages)
+    assert [why for _, why in server.rejected if "anthropic-beta" not in why] == []
+    assert server.dropped == []
 
 
 async def test_small_jobs_work_with_the_only_model_there_is(start: Start) -> None:
