@@ -174,7 +174,7 @@ class ServerBehavior(Struct, frozen=True):
     local: EmulatedLocal | None = None
     strict: bool = True
     accepts: frozenset[str] = frozenset()
-    betas: frozenset[str] = frozenset()
+    betas: frozenset[str] = anthropic_rules.KNOWN_BETAS
 
 
 class Router:
@@ -183,13 +183,12 @@ class Router:
         script: Script,
         behavior: ServerBehavior,
         rejected: list[tuple[SeenRequest, str]],
-        dropped: list[tuple[SeenRequest, dict[str, str]]],
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._script = script
         self._behavior = behavior
         self._rejected = rejected
-        self._dropped = dropped
+        self.dropped: list[tuple[SeenRequest, dict[str, str]]] = []
         self._cache = PromptCache(clock)
         self._memory = IssuedIds()
         self._number = 0
@@ -234,7 +233,7 @@ class Router:
             _WIRE_FORMATS[seen.api].check_request(seen.json, self._memory, None if behavior.local else behavior.accepts)
             if seen.api == "anthropic" and behavior.local is None:
                 bound = anthropic_rules.check_model(seen.json, seen.headers, behavior.betas)
-                self._dropped += [(seen, entry) for entry in bound.dropped]
+                self.dropped += [(seen, entry) for entry in bound.dropped]
         prompt = extract_prompt(seen.api, seen.json)
         strict.check_model(seen.api, seen.json, behavior.models)
         strict.check_window(
@@ -364,12 +363,12 @@ class ScriptedServer:
         self.requests: list[SeenRequest] = []
         self.others: list[SeenRequest] = []
         self.rejected: list[tuple[SeenRequest, str]] = []
-        self.dropped: list[tuple[SeenRequest, dict[str, str]]] = []
         self.connections: set[ClientConnection] = set()
         emulated = EmulatedLocal(local) if isinstance(local, str) else local
         known = frozenset(anthropic_rules.KNOWN_BETAS if betas is None else betas)
         behavior = ServerBehavior(self.models, window, emulated, strict, frozenset(accepts), known)
-        self._router = Router(self.script, behavior, self.rejected, self.dropped, clock)
+        self._router = Router(self.script, behavior, self.rejected, clock)
+        self.dropped = self._router.dropped
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
