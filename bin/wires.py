@@ -31,7 +31,7 @@ def read_fields() -> Fields:
             request |= vendor_types.list_fields(vendor_types.load(place))
         found[f"{api} request"] = dict(sorted(request.items()))
         found[f"{api} response"] = vendor_types.list_fields(vendor_types.load(vendor_types.RESPONSES[api]))
-    return found
+    return found | {api: vendor_types.list_names(api) for api in vendor_types.NAMES}
 
 
 def compare(known: Fields, now: Fields) -> list[str]:

@@ -16,13 +16,13 @@ Check = Callable[[dict[str, Any], IssuedIds, frozenset[str]], None]
 
 _APIS: dict[str, tuple[Callable[[Request], bytes], Check, str, int]] = {
     "anthropic": (
-        lambda request: anthropic.encode_request(request, "anthropic"),
+        lambda request: anthropic.encode_request(request, "anthropic").body,
         anthropic_api.check_request,
         "claude-sonnet-4-5",
         0,
     ),
     "anthropic, thinking": (
-        lambda request: anthropic.encode_request(request, "anthropic"),
+        lambda request: anthropic.encode_request(request, "anthropic").body,
         anthropic_api.check_request,
         "claude-sonnet-4-5",
         2000,

@@ -26,7 +26,7 @@ from odin.engine.client import LocalClient
 from odin.mcp.connection import ATTEMPTS
 from odin.mcp.elicitation import Elicitation
 from odin.replay.replay import ReplayOptions, replay_session
-from odin.testing import ScriptedServer, call, say
+from odin.testing import ScriptedServer, call, reply, say
 from odin.ui.progress import describe_activity
 from tests.ui.pseudo_terminal import open_terminal
 from tests.waiting import TimeLimit, wait_until
@@ -438,6 +438,24 @@ async def test_a_list_that_a_call_has_changed_is_in_the_next_request(start_sessi
     assert "mcp__tiny__fresh" not in session.tools(0)
     assert [name for name in session.tools(1) if name.startswith("mcp__")] == ["mcp__tiny__fresh"]
     assert session.results() == ["changed", "fresh: "]
+
+
+async def test_a_list_that_changes_in_a_turn_costs_the_thinking_before_and_no_request(
+    start_session: StartSession, home: Path
+):
+    """The API refuses thinking that was made with other tools."""
+    configure(home, {"tiny": make_server_settings()})
+    thinks = reply("", call_tiny("echo", 1).calls, thinking="hm")
+    changes = reply("", call_tiny("change", 2).calls, thinking="so")
+    fresh = reply("", call_tiny("fresh", 3).calls, thinking="then")
+    session = await start_session([thinks, changes, fresh, say("done")], model="anthropic/claude-sonnet-5-5")
+    await session.prompt()
+    sent = [
+        [sum(block["type"] == "thinking" for block in one["content"]) for one in seen.messages[1::2]]
+        for seen in session.model.requests
+    ]
+    assert sent == [[], [1], [0, 0], [0, 0, 1]]
+    assert (session.model.rejected, session.model.dropped) == ([], [])
 
 
 # --- names and schemas ---

@@ -28,7 +28,7 @@ def encode_responses(request: Request) -> bytes:
 
 
 def encode_anthropic(request: Request) -> bytes:
-    return anthropic.encode_request(request, "anthropic")
+    return anthropic.encode_request(request, "anthropic").body
 
 
 def encode_gemini(request: Request) -> bytes:

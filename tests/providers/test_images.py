@@ -29,7 +29,7 @@ from .histories import TOOLS, strip_closing_brackets
 from .servers import get_reply
 
 ENCODERS: dict[str, Callable[[Request], bytes]] = {
-    "anthropic": lambda request: anthropic.encode_request(request, "here"),
+    "anthropic": lambda request: anthropic.encode_request(request, "here").body,
     "chat": lambda request: openai_chat.encode_request(request, "http://127.0.0.1/v1"),
     "responses": lambda request: openai_responses.encode_request(request, "here"),
     "gemini": lambda request: gemini.encode_request(request, "here"),

@@ -56,7 +56,7 @@ def test_start_of_the_running_tool_loop_is_found(messages: tuple[Message, ...], 
 
 Encode = Callable[[Request, EncodedHistory | None], bytes]
 APIS: dict[str, Encode] = {
-    "anthropic": lambda request, history: anthropic.encode_request(request, "here", history=history),
+    "anthropic": lambda request, history: anthropic.encode_request(request, "here", history=history).body,
     "chat": lambda request, history: openai_chat.encode_request(request, "http://127.0.0.1/v1", "here", None, history),
     "mistral": lambda request, history: openai_chat.encode_request(
         request, "https://api.mistral.ai/v1", "here", None, history

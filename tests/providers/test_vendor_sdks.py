@@ -26,7 +26,7 @@ from odin.core.message import (
     ToolResult,
 )
 from odin.core.provider import Request
-from odin.providers import anthropic, gemini, openai_chat, openai_responses
+from odin.providers import anthropic, contracts, gemini, openai_chat, openai_responses
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests import pictures
 from tests.table import each
@@ -41,7 +41,7 @@ MODELS = {
     "gemini": ("gemini-2.5-flash", "gemini-3.8-flash"),
 }
 ENCODERS: dict[str, Callable[[Request], bytes]] = {
-    "anthropic": lambda request: anthropic.encode_request(request, "here"),
+    "anthropic": lambda request: anthropic.encode_request(request, "here").body,
     "chat": lambda request: openai_chat.encode_request(request, "https://api.openai.com/v1/chat/completions", "here"),
     "responses": lambda request: openai_responses.encode_request(request, "here"),
     "gemini": lambda request: gemini.encode_request(request, "here"),
@@ -83,6 +83,15 @@ def make_conversation(model: str, folder: Path) -> tuple[Message, ...]:
         ReplyMessage((Thinking("", signature), ToolCall("odd id", "odd name", {})), "here", model, "tool_use"),
         ToolMessage((ToolResult("odd id", "ok"),)),
     )
+
+
+@pytest.mark.slow
+def test_the_table_of_contracts_has_the_names_of_the_sdk() -> None:
+    known = vendor_types.list_names("anthropic names")
+    rows = [row for name, row in contracts._ROWS.items() if name.startswith("claude-")]  # pyright: ignore[reportPrivateUsage]
+    assert sorted({kind for row in rows for kind in row.thinking}) == known["thinking"]
+    assert sorted({effort for row in rows for effort in row.efforts}) == known["effort"]
+    assert {row.display for row in rows} <= {"", *known["display"]}
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ ANTHROPIC = Wire(
     "anthropic",
     "claude-sonnet-4-5",
     anthropic.AnthropicProvider,
-    lambda request: anthropic.encode_request(request, "here"),
+    lambda request: anthropic.encode_request(request, "here").body,
     "/v1/messages",
 )
 CHAT = Wire(

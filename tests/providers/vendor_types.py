@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, cast
 
 REQUESTS: dict[str, dict[str, tuple[str, str]]] = {
-    "anthropic": {"": ("anthropic.types.message_create_params", "MessageCreateParams")},
+    "anthropic": {"": ("anthropic.types.beta.message_create_params", "MessageCreateParams")},
     "chat": {"": ("openai.types.chat.completion_create_params", "CompletionCreateParams")},
     "responses": {"": ("openai.types.responses.response_create_params", "ResponseCreateParams")},
     "gemini": {
@@ -30,7 +30,7 @@ REQUESTS: dict[str, dict[str, tuple[str, str]]] = {
 """The type of a body, or of its top-level fields: the Gemini SDK has no type for the whole body."""
 
 RESPONSES: dict[str, tuple[str, str]] = {
-    "anthropic": ("anthropic.types", "RawMessageStreamEvent"),
+    "anthropic": ("anthropic.types.beta", "BetaRawMessageStreamEvent"),
     "chat": ("openai.types.chat", "ChatCompletionChunk"),
     "responses": ("openai.types.responses", "ResponseStreamEvent"),
     "gemini": ("google.genai.types", "GenerateContentResponse"),
@@ -41,6 +41,34 @@ EXCEPTIONS = {"anthropic": ".temperature: unknown field of MessageCreateParams"}
 without `temperature`."""
 
 PACKAGES = ("anthropic", "openai", "google-genai")
+
+
+NAMES: dict[str, dict[str, tuple[str, str, str]]] = {
+    "anthropic names": {
+        "thinking": ("anthropic.types.beta", "BetaThinkingConfigParam", "type"),
+        "display": ("anthropic.types.beta", "BetaThinkingConfigAdaptiveParam", "display"),
+        "effort": ("anthropic.types.beta", "BetaOutputConfigParam", "effort"),
+    }
+}
+"""The fields whose values the table of contracts names: module, type or union of types, and field."""
+
+
+def list_names(api: str) -> dict[str, list[str]]:
+    """Return the values that the SDK has for these fields."""
+    found: dict[str, list[str]] = {}
+    for what, (module, kind, field) in NAMES[api].items():
+        shape = load((module, kind))
+        hints = [typing.get_type_hints(one)[field] for one in typing.get_args(shape) or (shape,)]
+        found[what] = sorted(name for hint in hints for name in _list_literals(hint))
+    return found
+
+
+def _list_literals(hint: Any) -> Iterator[str]:
+    for one in typing.get_args(hint):
+        if isinstance(one, str):
+            yield one
+        else:
+            yield from _list_literals(one)
 
 
 def load(place: tuple[str, str]) -> Any:

@@ -63,6 +63,7 @@ def describe_session(
         keys=connector.list_key_pools(),
         proxy=connector.find_proxy(models.ref),
         rate_limits=connector.list_rate_limits(),
+        thinking_losses=connector.list_thinking_losses(),
         effort=models.effort,
         skills=skills.summaries if skills is not None else (),
         plugins=tuple(

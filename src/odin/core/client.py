@@ -38,6 +38,7 @@ from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.profile import WritableFolders
 from odin.core.prompt import PromptData, PromptSource
+from odin.core.provider import ThinkingLosses
 from odin.core.root import Root
 from odin.core.schedule import SessionSchedule
 from odin.core.team import TaskRecord, TaskState
@@ -236,10 +237,11 @@ class SessionInfo(Struct, frozen=True):
     requests and questions wait; 0 means no limit. `log_file` receives Odin's internal errors. `sees_images`: the model
     accepts images. `role` is the role of the main agent. `model` is the selected model; `running_model` is another one
     while that cannot answer. `pool` is the model pool it is from, one of `pools`. `keys` are the keys of the providers
-    in use, if there are several. `effort` is the reasoning effort of the model that runs, empty for the model's own.
-    `skills` are those of the main agent, `servers` the MCP servers. `language_servers` are those of the project; if
-    there are none, `language_servers_off` says why. `writable` is what commands can write, `scratch` a folder that they
-    cannot reach. `has_status_line`: a program writes a status line of the user's own.
+    in use, if there are several; `thinking_losses` is what they lost of their models' thinking. `effort` is the
+    reasoning effort of the model that runs, empty for the model's own. `skills` are those of the main agent, `servers`
+    the MCP servers. `language_servers` are those of the project; if there are none, `language_servers_off` says why.
+    `writable` is what commands can write, `scratch` a folder that they cannot reach. `has_status_line`: a program
+    writes a status line of the user's own.
     """
 
     session: str
@@ -267,6 +269,7 @@ class SessionInfo(Struct, frozen=True):
     pools: tuple[str, ...] = ()
     keys: tuple[KeyPoolChanged, ...] = ()
     rate_limits: tuple[RateLimitUpdated, ...] = ()
+    thinking_losses: dict[str, ThinkingLosses] = field(default_factory=dict[str, ThinkingLosses])
     proxy: str = ""
     effort: str = ""
     skills: tuple[SkillSummary, ...] = ()

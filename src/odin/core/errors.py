@@ -194,7 +194,7 @@ class TurnHalted(Denied):
 
 
 class ProviderError(OdinError):
-    """A model request failed. `status`, `code` and `type` are what the API reported."""
+    """A model request failed. `status`, `code` and `type` are what the API reported, `request_id` names the request."""
 
     def __init__(
         self,
@@ -211,6 +211,7 @@ class ProviderError(OdinError):
         self.code = code
         self.type = type
         self.retry_after = retry_after
+        self.request_id = ""
 
 
 class RetryableError(ProviderError):

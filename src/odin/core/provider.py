@@ -253,6 +253,18 @@ class RateLimitChunk(Struct, frozen=True, tag="limits"):
 Chunk = TextChunk | ThinkingChunk | CallChunk | UsageChunk | StopChunk | WaitChunk | RollbackChunk | RateLimitChunk
 
 
+class ThinkingLosses(Struct):
+    """Thinking that a model was not shown again.
+
+    `left_out` are the replies of the last request that went without theirs, because something before them had changed.
+    `dropped` are the blocks that the API left out, and `refused` is the last request that it refused because of them.
+    """
+
+    left_out: int = 0
+    dropped: int = 0
+    refused: str = ""
+
+
 class Provider(Protocol):
     name: str
 

@@ -17,7 +17,7 @@ from odin.config.paths import locate_key_states, locate_model_catalog
 from odin.core.call_events import KeyPoolChanged, RateLimitUpdated
 from odin.core.client import AvailableModel, ServerScope
 from odin.core.errors import ConfigError, OdinError, ProviderError
-from odin.core.provider import ModelInfo, Provider, RateLimitChunk
+from odin.core.provider import ModelInfo, Provider, RateLimitChunk, ThinkingLosses
 from odin.core.text import suggest_similar
 from odin.models.catalog import (
     BUILTIN_MODEL,
@@ -99,6 +99,7 @@ class ModelConnector:
         self._auth = read_auth_file(env)
         self._servers: dict[str, ProviderSettings] = {}
         self._open: dict[str, tuple[Provider, ModelInfo]] = {}
+        self._losses: list[tuple[str, ThinkingLosses]] = []
         self._replaced: list[Provider] = []  # a request may still use them
         self._fixed_small: tuple[Provider, ModelInfo] | None = None
         self._key_pools: dict[str, KeyPool] = {}
@@ -401,6 +402,7 @@ class ModelConnector:
         else:
             http = self._get_http_client(parse_ref(ref, self._settings, self.env)[0])
             provider, info = connect_model(ref, self._settings, self.env, http, self._table, self._get_keys)
+            self._losses.append((ref.partition("/")[0], provider.losses))
             info = await self._fit_context(info, provider.url)
             if preconnect:
                 await http.preconnect(provider.url)
@@ -461,6 +463,17 @@ class ModelConnector:
                 left = msgspec.structs.replace(limits, reset_s=round(max(0.0, limits.reset_s - (now - at)), 1))
                 found.append(RateLimitUpdated(provider, **msgspec.structs.asdict(left)))
         return tuple(found)
+
+    def list_thinking_losses(self) -> dict[str, ThinkingLosses]:
+        """Return what was lost of the thinking, by provider. A provider without losses is left out."""
+        found: dict[str, ThinkingLosses] = {}
+        for provider, lost in self._losses:
+            if lost != ThinkingLosses():
+                total = found.setdefault(provider, ThinkingLosses())
+                total.left_out += lost.left_out
+                total.dropped += lost.dropped
+                total.refused = lost.refused or total.refused
+        return found
 
     def _report_keys(self, provider: str) -> None:
         """Report a change to the keys of a provider that this session uses, whichever session caused it."""

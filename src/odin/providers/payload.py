@@ -10,7 +10,7 @@ from binascii import b2a_base64, crc32
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from io import FileIO
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +18,9 @@ from msgspec import Struct
 from odin.core.errors import ProviderError
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolMessage, ToolResult, is_extension_of
 from odin.core.provider import EFFORTS, Request
+
+if TYPE_CHECKING:
+    from hashlib import blake2b
 
 MAX_IMAGES = 20
 """Maximum images per request. With more of them APIs accept only small ones."""
@@ -338,8 +341,32 @@ def format_result(text: str, is_error: bool) -> str:
     return f"Error: {text}" if is_error and not text.lower().startswith("error") else text
 
 
-EncodeMessage = Callable[[Message, int, CallIdMap], list[dict[str, Any]]]
+class BoundItems(Struct, frozen=True):
+    """A reply with its thinking (`full`) and without it (`plain`).
+
+    Where thinking is bound to what came before it, it names itself (`last`) and the thinking that it came after
+    (`previous`, "" for none). `previous` is None where it is not bound. `full` is empty if the thinking is lost,
+    because something before it has changed.
+    """
+
+    plain: list[dict[str, Any]]
+    full: list[dict[str, Any]]
+    last: str = ""
+    previous: str | None = None
+
+
+EncodeMessage = Callable[[Message, int, CallIdMap], list[dict[str, Any]] | BoundItems]
 """Returns the items of the message at this index, which may be none."""
+
+
+class _Chunk(Struct, frozen=True):
+    """One message as JSON, without brackets."""
+
+    plain: bytes
+    full: bytes = b""
+    last: str = ""
+    previous: str | None = None
+    is_lost: bool = False
 
 
 class EncodedHistory:
@@ -347,20 +374,30 @@ class EncodedHistory:
 
     Each request of a conversation extends the previous one, so only messages that were not part of it are encoded.
     `loop_start` is where the running tool loop starts: after the prompt that opened it.
-    Only there is thinking sent back. A prompt or note right after tool results does not start a loop: for an API it
+    Some models use thinking only there. A prompt or note right after tool results does not start a loop: for an API it
     belongs to the same turn, and the calls still need their thinking. An empty reply is never sent, so it ends no loop.
+
+    Bound thinking is sent as an unbroken run that ends with the newest; what is not part of it is left out here, and
+    nowhere else. `last_thought` is the end of that run, `left_out` the number of replies without their thinking.
     """
 
     def __init__(self, messages: tuple[Message, ...] = ()) -> None:
         self.loop_start = 0
         self.has_images = False
+        self.last_thought = ""
+        self.left_out = 0
         self._is_looping = False
         self._messages: tuple[Message, ...] = ()
         self._form: object = None
         self._ids = CallIdMap()
-        self._encoded = 0
-        self._chunks: list[bytes] = []
+        self._chunks: list[_Chunk] = []
+        self._hash = start_hash()
         self.extend(messages)
+
+    @property
+    def prefix(self) -> str:
+        """Identifies the messages that are encoded so far, without thinking."""
+        return self._hash.hexdigest()
 
     def extend(self, messages: tuple[Message, ...]) -> bool:
         """Take these messages. False if they do not extend those of the previous request."""
@@ -383,14 +420,44 @@ class EncodedHistory:
     def encode(self, form: object, encode: EncodeMessage, legal: Callable[[str], str] = make_legal_id) -> bytes:
         """Return the items of all messages, without brackets. What was encoded in another `form` is encoded again."""
         if form != self._form:
-            self._ids, self._encoded, self._chunks = CallIdMap(legal), 0, []
+            self._ids, self._chunks, self._hash = CallIdMap(legal), [], start_hash()
         self._form = None
-        for index in range(self._encoded, len(self._messages)):
-            items = encode(self._messages[index], index, self._ids)
-            if items:
-                self._chunks.append(encode_body({"": items})[5:-2])
-        self._encoded, self._form = len(self._messages), form
-        return b",".join(self._chunks)
+        for index in range(len(self._chunks), len(self._messages)):
+            found = encode(self._messages[index], index, self._ids)
+            if isinstance(found, BoundItems):
+                plain, full = _encode_items(found.plain), _encode_items(found.full)
+                chunk = _Chunk(plain, full, found.last, found.previous, is_lost=not full)
+            else:
+                chunk = _Chunk(_encode_items(found))
+            self._hash.update(chunk.plain)
+            self._chunks.append(chunk)
+        self._form = form
+        return b",".join(filter(None, self._choose_thoughts()))
+
+    def _choose_thoughts(self) -> list[bytes]:
+        """Return the messages, with the thinking that may be sent."""
+        wanted: str | None = None
+        self.last_thought, self.left_out = "", 0
+        chosen: list[bytes] = []
+        for chunk in reversed(self._chunks):
+            is_sent = bool(chunk.full) and (chunk.previous is None or wanted is None or chunk.last == wanted)
+            if is_sent and chunk.previous is not None:
+                self.last_thought = self.last_thought or chunk.last
+                wanted = chunk.previous
+            self.left_out += chunk.is_lost or (bool(chunk.full) and not is_sent)
+            chosen.append(chunk.full if is_sent else chunk.plain)
+        return chosen[::-1]
+
+
+def start_hash(data: bytes = b"") -> "blake2b":
+    """Return a running hash. Its digest has 16 letters."""
+    from hashlib import blake2b
+
+    return blake2b(data, digest_size=8)
+
+
+def _encode_items(items: list[dict[str, Any]]) -> bytes:
+    return encode_body({"": items})[5:-2] if items else b""
 
 
 def choose_history(request: Request, history: EncodedHistory | None) -> EncodedHistory:

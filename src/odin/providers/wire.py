@@ -31,6 +31,7 @@ from odin.core.provider import (
     Request,
     RollbackChunk,
     TextChunk,
+    ThinkingLosses,
     UsageChunk,
     WaitChunk,
 )
@@ -161,9 +162,6 @@ def _read_limit_header(headers: Mapping[str, str], what: str, field: str) -> str
     )
 
 
-QUIET_FACTOR = 4
-"""A quiet response, which only pings, is abandoned after this many times the timeout of an idle one (no bytes)."""
-
 TRAILER_WAIT = 2.0
 """Seconds to wait for usage and end markers once the stop reason is known."""
 
@@ -171,9 +169,11 @@ TRAILER_WAIT = 2.0
 class WireReader:
     """Base class of the readers, which turn the events of one response into chunks.
 
-    `settled`: the stop reason is known and only usage can follow. `done`: the response is complete. `finish` returns
-    the last chunks: usage, then the stop.
+    `settled`: the stop reason is known and only usage can follow. `done`: the response is complete. `patience` is how
+    many times the timeout a response may only ping. `finish` returns the last chunks: usage, then the stop.
     """
+
+    patience = 4
 
     def __init__(self, context: ErrorContext) -> None:
         self.settled = False
@@ -197,6 +197,14 @@ class WireRequest(Struct, frozen=True):
     body: bytes
     idle_timeout: float
     header_timeout: float
+
+
+class PreparedRequest(Struct, frozen=True):
+    """A request in the form of its API: the body, headers besides those of the server, and the reader of the reply."""
+
+    body: bytes
+    headers: dict[str, str]
+    reader: WireReader
 
 
 class ApiKey(Struct, frozen=True):
@@ -321,6 +329,7 @@ class WireProvider:
         self._own_headers = {key.lower(): value for key, value in (headers or {}).items()}
         self._headers: dict[ApiKey, dict[str, str]] = {}
         self._rejects_schemas = False
+        self.losses = ThinkingLosses()
 
     def resolve_url(self, base_url: str) -> str:
         """Return the URL to post to. A base URL that already is the full URL is used as it is."""
@@ -379,6 +388,15 @@ class WireProvider:
         """Return the reader of one response. A call without an id gets one from the session."""
         raise NotImplementedError
 
+    def prepare(
+        self, context: ErrorContext, request: Request, images: ImageSelection, history: EncodedHistory
+    ) -> PreparedRequest:
+        return PreparedRequest(self.encode(request, images, history), {}, self.make_reader(context, request))
+
+    def adapt(self, request: Request, error: BadRequest) -> bool:
+        """Learn from a rejected request how this server takes it. True if it can be sent in another form now."""
+        return False
+
     def takes_answer_schema(self, request: Request) -> bool:
         """True if the API is known to enforce the schema of an answer beside the other tools of this request."""
         return False
@@ -409,12 +427,11 @@ class WireProvider:
             key = self._keys.choose(attempts)
             context = self.make_error_context(request.model, key)
             images, silent, empty = self._image_budget.select_images(request, history.has_images), True, True
-            headers = self._make_headers(key)
-            call = WireRequest(
-                context, headers, self.encode(request, images, history), options.idle_timeout, options.header_timeout
-            )
+            prepared = self.prepare(context, request, images, history)
+            headers = self._make_headers(key) | prepared.headers
+            call = WireRequest(context, headers, prepared.body, options.idle_timeout, options.header_timeout)
             try:
-                async with aclosing(stream_request(self._http, call, self.make_reader(context, request))) as chunks:
+                async with aclosing(stream_request(self._http, call, prepared.reader)) as chunks:
                     async for chunk in chunks:
                         silent = silent and isinstance(chunk, WaitChunk)
                         empty = empty and not isinstance(chunk, TextChunk | CallChunk)
@@ -429,6 +446,8 @@ class WireProvider:
             except ProviderError as error:
                 if silent and not images.is_empty and is_about_images(error):
                     self._forget_images(images, error)
+                elif silent and isinstance(error, BadRequest) and self.adapt(request, error):
+                    continue
                 elif silent and isinstance(error, BadRequest) and request is not given:
                     request, self._rejects_schemas = given, True
                 elif not self._keys.record(key, error, attempts):
@@ -518,7 +537,9 @@ async def _check_status(call: WireRequest, response: HttpResponse) -> None:
         body = await response.read_all(call.idle_timeout)
     except ProviderError:
         body = b""
-    raise errors.make_status_error(call.context, response.status, response.headers, body)
+    error = errors.make_status_error(call.context, response.status, response.headers, body)
+    error.request_id = response.headers.get("request-id") or response.headers.get("x-request-id", "")
+    raise error
 
 
 def _feed_event(context: ErrorContext, reader: WireReader, event: ServerEvent, ended: bool) -> Iterator[Chunk]:
@@ -534,7 +555,7 @@ class _EventStream:
     """The events of a response, in batches.
 
     A response is abandoned if it is idle (sends no bytes) for `idle_timeout`, or quiet (sends only pings) for
-    `QUIET_FACTOR` times as long.
+    `patience` times as long.
     """
 
     def __init__(self, response: HttpResponse, call: WireRequest, reader: WireReader) -> None:
@@ -562,7 +583,7 @@ class _EventStream:
 
     async def _read(self) -> bytes:
         idle = self._call.idle_timeout
-        quiet = self._progress + QUIET_FACTOR * idle - self._clock()
+        quiet = self._progress + self._reader.patience * idle - self._clock()
         if not self._reader.settled:
             return await self._read_until(idle, quiet)
         try:
@@ -577,7 +598,8 @@ class _EventStream:
         except StreamStalled:
             if quiet >= idle:
                 raise
-            raise errors.make_idle_timeout_error(parse_address(self._call.context.url), QUIET_FACTOR * idle) from None
+            seconds = self._reader.patience * idle
+            raise errors.make_idle_timeout_error(parse_address(self._call.context.url), seconds) from None
 
     async def _check_start(self, data: bytes) -> None:
         """Reject a response that does not start like an event stream: a page, a JSON object or a sentence."""

@@ -37,12 +37,28 @@ class RenderedReply(Struct, frozen=True):
     chunk: int | None
     created: int
     redacted: str = ""
+    update: str = ""
+    binding: str = ""
+    """What the Anthropic API binds its thinking to."""
+    hidden: bool = False
+    hides_update: bool = False
+    """The Anthropic API sends the thinking, or the update, without its text."""
+    dropped: tuple[dict[str, str], ...] | None = None
+    """The blocks of thinking that the model was not shown; None if the request does not ask for them."""
 
     @property
-    def signatures(self) -> list[str]:
-        """The signatures of its thinking blocks, in order."""
-        shown = [compute_signature(self.model, self.thinking)] if self.thinking else []
-        return [*shown, seal_reasoning(self.model, self.redacted)] if self.redacted else shown
+    def thoughts(self) -> list[tuple[str | None, str]]:
+        """Its thinking blocks for the Anthropic API, in order: the text as shown, None if sealed, and the signature."""
+        found: list[tuple[str | None, str]] = []
+        if self.thinking:
+            shown = "" if self.hidden else self.thinking
+            found.append((shown, sign_thought(self.model, shown, self.binding)))
+        if self.redacted:
+            found.append((None, seal_thought(self.model, self.redacted, self.binding)))
+        if self.update:
+            shown = "" if self.hides_update else self.update
+            found.append((shown, sign_thought(self.model, shown, self.binding)))
+        return found
 
     def split_chunks(self, text: str) -> list[str]:
         """Return the text split into deltas: of `chunk` characters, or at most 64 parts."""
@@ -66,7 +82,9 @@ def render_reply(
     usage = turn.usage or Usage(
         prompt.input, max(1, rendered), prompt.cache_read, prompt.cache_write, count_tokens(len(turn.thinking.encode()))
     )
-    return RenderedReply(number, model, text, turn.thinking, calls, usage, stop, turn.chunk, created, turn.redacted)
+    return RenderedReply(
+        number, model, text, turn.thinking, calls, usage, stop, turn.chunk, created, turn.redacted, turn.update
+    )
 
 
 def format_arguments(args: dict[str, Any] | str) -> str:
@@ -125,6 +143,28 @@ def is_sealed(model: str, value: str) -> bool:
 def compute_signature(model: str, text: str) -> str:
     """Return the signature that proves that this model produced this text. It can be verified without state."""
     return "sig" + blake2b(f"{model}\0{text}".encode(), digest_size=24).hexdigest()
+
+
+def sign_thought(model: str, text: str, binding: str) -> str:
+    """Return the signature of a thinking block: who produced it, and what it is bound to."""
+    return f"{compute_signature(f'{model}|{binding}', text)}|{model}|{binding}"
+
+
+def seal_thought(model: str, text: str, binding: str) -> str:
+    """Return the data of a redacted block: its hidden text and the signature."""
+    return f"{b64encode(text.encode()).decode()}|{sign_thought(model, text, binding)}"
+
+
+def parse_thought(value: str, text: str | None = None) -> tuple[str, str] | None:
+    """Return the model and the binding of a signature of this text, or of sealed data; None if it was not made here."""
+    if text is None:
+        sealed, _, value = value.partition("|")
+        try:
+            text = b64decode(sealed, validate=True).decode()
+        except ValueError:
+            return None
+    parts = value.split("|")
+    return (parts[1], parts[2]) if len(parts) == 3 and value == sign_thought(parts[1], text, parts[2]) else None
 
 
 def list_item_ids(rendered: RenderedReply) -> tuple[str, list[str]]:

@@ -114,6 +114,7 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
     thinking: str = ""
     redacted: str = ""
+    update: str = ""
     calls: tuple[ScriptedCall, ...] = ()
     usage: Usage | None = None
     stop: str | None = None
@@ -202,6 +203,10 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
     def hiding(self, thought: str) -> "Turn":
         """Add hidden thinking: the Anthropic API sends it as an encrypted block after the visible one."""
         return structs.replace(self, redacted=thought)
+
+    def updating(self, note: str) -> "Turn":
+        """Add what the model says before its calls: since the 5.5 models, the Anthropic API sends it as thinking."""
+        return structs.replace(self, update=note)
 
     def with_headers(self, headers: Mapping[str, str | None]) -> "Turn":
         """Add headers, or remove one with None."""

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from odin.testing import anthropic_api, chat_api, gemini_api, responses_api, strict
+from odin.testing import anthropic_api, anthropic_rules, chat_api, gemini_api, responses_api, strict
+from odin.testing.anthropic_rules import BoundRequest
 from odin.testing.prompt_cache import MeteredPrompt, PromptCache, extract_prompt
 from odin.testing.render import render_reply, wants_contract
 from odin.testing.script import Api, EmulatedLocal, EmulatedServer, Player, Script, SeenRequest, Turn
@@ -173,6 +174,7 @@ class ServerBehavior(Struct, frozen=True):
     local: EmulatedLocal | None = None
     strict: bool = True
     accepts: frozenset[str] = frozenset()
+    betas: frozenset[str] = anthropic_rules.KNOWN_BETAS
 
 
 class Router:
@@ -181,11 +183,12 @@ class Router:
         script: Script,
         behavior: ServerBehavior,
         rejected: list[tuple[SeenRequest, str]],
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._script = script
         self._behavior = behavior
         self._rejected = rejected
+        self.dropped: list[tuple[SeenRequest, dict[str, str]]] = []
         self._cache = PromptCache(clock)
         self._memory = IssuedIds()
         self._number = 0
@@ -207,7 +210,7 @@ class Router:
                     strict.check_key(_guess_api(seen), seen.headers)
                 found = find_page(seen, behavior.local, models=behavior.models, window=behavior.window)
                 return _make_json_answer(200, found) if isinstance(found, dict) else _make_text_answer(found), Turn()
-            prompt = self._admit(seen)
+            prompt, bound = self._admit(seen)
         except RequestRefused as refused:
             if seen.api == "other":
                 return _make_refusal(_guess_api(seen), refused), Turn()
@@ -216,10 +219,10 @@ class Router:
         turn = self._script.take_turn(seen)
         if turn.is_fault:
             return _make_fault(seen, turn), turn
-        return self._answer_turn(seen, turn, prompt), turn
+        return self._answer_turn(seen, turn, prompt, bound), turn
 
-    def _admit(self, seen: SeenRequest) -> MeteredPrompt:
-        behavior = self._behavior
+    def _admit(self, seen: SeenRequest) -> tuple[MeteredPrompt, BoundRequest | None]:
+        behavior, bound = self._behavior, None
         if behavior.strict and behavior.local is None:
             strict.check_headers(seen.api, seen.headers)
         if len(seen.body) > _MAX_BODY:
@@ -228,15 +231,22 @@ class Router:
             strict.parse_body(seen.body)
         if behavior.strict:
             _WIRE_FORMATS[seen.api].check_request(seen.json, self._memory, None if behavior.local else behavior.accepts)
+            if seen.api == "anthropic" and behavior.local is None:
+                bound = anthropic_rules.check_model(seen.json, seen.headers, behavior.betas)
+                self.dropped += [(seen, entry) for entry in bound.dropped]
         prompt = extract_prompt(seen.api, seen.json)
         strict.check_model(seen.api, seen.json, behavior.models)
         strict.check_window(
             seen.api, seen.json, prompt.tokens, behavior.window, behavior.local.kind if behavior.local else None
         )
-        return prompt
+        return prompt, bound
 
-    def _answer_turn(self, seen: SeenRequest, turn: Turn, prompt: MeteredPrompt) -> ServerAnswer:
+    def _answer_turn(
+        self, seen: SeenRequest, turn: Turn, prompt: MeteredPrompt, bound: BoundRequest | None
+    ) -> ServerAnswer:
         body = seen.json
+        if bound is None:
+            turn = structs.replace(turn, text=turn.update + turn.text, update="")
         # A number whose ids are not in the request: a resumed conversation may come from another server.
         self._number += 1
         while f"_{self._number:06d}".encode() in seen.body:
@@ -258,6 +268,8 @@ class Router:
             new_id=new_id,
             contract=wants_contract(body),
         )
+        if bound is not None:
+            rendered = anthropic_rules.bind_reply(rendered, bound)
         self._memory.learn(seen.api, rendered)
         wire = _WIRE_FORMATS[seen.api]
         found = gemini_api.parse_path(seen.path) if seen.api == "gemini" else None
@@ -323,10 +335,12 @@ class ScriptedServer:
 
     `repeat` starts over when the list is used up. `models` are the only known models (any if None). `window` is the
     context window in tokens beyond which requests are rejected. `local` makes it look like a local server. `accepts`
-    are additional keys to accept; `strict=False` plays the turn for any JSON. `clock` returns the seconds by which the
-    prompt cache of the API expires.
+    are additional keys to accept; `strict=False` plays the turn for any JSON. `betas` are the values of
+    `anthropic-beta` that it knows, all of the vendor's if None: with `()` it is an older gateway. `clock` returns the
+    seconds by which the prompt cache of the API expires.
 
     `requests` are the model requests received, `others` everything else, `rejected` the rejected requests and why.
+    `dropped` are the blocks of thinking that the model was not shown, as the Anthropic API reports them.
     """
 
     def __init__(
@@ -341,6 +355,7 @@ class ScriptedServer:
         accepts: Collection[str] = (),
         port: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        betas: Collection[str] | None = None,
     ) -> None:
         self.script = Script(script, repeat)
         self.models = tuple(models) if models is not None else None
@@ -350,8 +365,10 @@ class ScriptedServer:
         self.rejected: list[tuple[SeenRequest, str]] = []
         self.connections: set[ClientConnection] = set()
         emulated = EmulatedLocal(local) if isinstance(local, str) else local
-        behavior = ServerBehavior(self.models, window, emulated, strict, frozenset(accepts))
+        known = frozenset(anthropic_rules.KNOWN_BETAS if betas is None else betas)
+        behavior = ServerBehavior(self.models, window, emulated, strict, frozenset(accepts), known)
         self._router = Router(self.script, behavior, self.rejected, clock)
+        self.dropped = self._router.dropped
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -48,9 +48,10 @@ class IssuedIds:
         """Ids of calls that reasoning led to, with its item and the model."""
 
     def learn(self, api: Api, rendered: RenderedReply) -> None:
-        if api == "anthropic" and rendered.signatures:
+        if api == "anthropic" and rendered.thoughts:
             self.thinking_calls.update({call.id: rendered.model for call in rendered.calls})
-            self.thinking_groups.update(dict.fromkeys(rendered.signatures, rendered.signatures))
+            signatures = [signature for _, signature in rendered.thoughts]
+            self.thinking_groups.update(dict.fromkeys(signatures, signatures))
         elif api == "responses" and rendered.thinking:
             reasoning, followers = list_item_ids(rendered)
             self.reasoning.add(reasoning)

@@ -26,6 +26,7 @@ from odin.core.client import AvailableModel, ChangedFile, Client, ContextReport,
 from odin.core.event import Envelope, TurnEnded, Warned
 from odin.core.event_values import Event
 from odin.core.format import describe_limits, format_count, format_seconds, format_usd, pluralize
+from odin.core.provider import ThinkingLosses
 from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.ui.terminal import TextPainter, TextStyle, escape_control, escape_hidden, measure_width, shorten, shorten_home
 
@@ -468,6 +469,7 @@ def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableMo
         ("proxy", info.proxy),
         *((f"keys of {keys.provider}", ", ".join(filter(None, describe_keys(keys)))) for keys in info.keys),
         *((f"rate limit of {item.provider}", _describe_rate_limit(item)) for item in info.rate_limits),
+        *((f"thinking of {name}", _describe_losses(lost)) for name, lost in info.thinking_losses.items()),
         ("key", entry.note.removeprefix("key: ") if entry is not None else "unknown"),
         ("directory", shorten_home(info.cwd)),
         *(("added", f"{shorten_home(root.path)} ({root.describe()})") for root in info.roots),
@@ -479,6 +481,16 @@ def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableMo
         ("usage", _describe_usage(shot)),
         ("warnings", f"{pluralize(len(info.warnings), 'warning')}; /diagnostics shows them" if info.warnings else ""),
     ]
+
+
+def _describe_losses(lost: ThinkingLosses) -> str:
+    replies = pluralize(lost.left_out, "reply", "replies")
+    parts = (
+        f"left out of {replies}, because something before has changed" if lost.left_out else "",
+        f"{pluralize(lost.dropped, 'block')} dropped by the API" if lost.dropped else "",
+        f"refused in {lost.refused}" if lost.refused else "",
+    )
+    return "; ".join(filter(None, parts))
 
 
 def _describe_rate_limit(limits: RateLimitUpdated) -> str:
