@@ -16,8 +16,8 @@ from odin.core.provider import ModelInfo, RequestOptions, Strategy
 from odin.core.text import suggest_similar
 from odin.models.model_table import ModelTable
 from odin.providers.address import parse_address
+from odin.providers.contracts import get_contract
 from odin.providers.http import HttpClient
-from odin.providers.payload import accepts_effort, is_reasoning_model
 from odin.providers.settings import (
     DEFAULT_HEADER_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
@@ -275,15 +275,14 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
     steps = next((row.price_steps for row in rows if row.price_input is not None or row.price_steps), ())
     options = RequestOptions()
     thinks = look_up("thinking", None)
-    if thinks is None and not accepts_effort(model):
+    contract = get_contract(model)
+    if thinks is None and contract.reasons is False:
         thinks = False
     if variant:
         from odin.models.pools import find_options
 
         options = find_options(f"{provider}/{model}", variant, rows, thinks=thinks)
-    # Models of OpenAI since GPT-4.1 are trained on apply_patch.
-    name = model.rpartition("/")[2]
-    edits = "patch" if is_reasoning_model(name) or name.startswith("gpt-4.1") else "replace"
+    edits = "patch" if contract.edits_by_patch else "replace"
     return ModelInfo(
         model,
         provider,

@@ -13,6 +13,7 @@ from msgspec import Struct
 from odin.core.message import Message, PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
+from odin.providers.contracts import get_contract
 from odin.providers.errors import ErrorContext
 from odin.providers.payload import (
     IMAGES_INTRO,
@@ -22,18 +23,13 @@ from odin.providers.payload import (
     ImageSelection,
     ShownContent,
     TokenDetails,
-    accepts_effort,
     append_items,
-    choose_effort,
     choose_history,
     decode_event,
     encode_arguments,
     encode_body,
     format_result,
-    get_lowest_effort,
-    get_reasoning_room,
     get_reply_model,
-    is_reasoning_model,
     make_data_url,
     make_legal_id,
     make_legal_name,
@@ -70,22 +66,25 @@ def encode_request(
 ) -> bytes:
     """Return the body with keys in a fixed order and messages last, so each request extends the bytes of the previous
     one."""
-    reasoner = is_reasoning_model(request.model)
-    limit = "max_completion_tokens" if reasoner or "://api.openai.com/" in url else "max_tokens"
+    contract = get_contract(request.model)
+    limit = "max_completion_tokens" if contract.completion_limit or "://api.openai.com/" in url else "max_tokens"
     body: dict[str, Any] = {
         "model": request.model,
         "stream": True,
         "stream_options": {"include_usage": True},
-        limit: request.max_tokens + get_reasoning_room(request),
+        limit: request.max_tokens + contract.get_reasoning_room(request),
     }
-    if request.temperature is not None and not reasoner:
+    if request.temperature is not None and contract.sampling:
         body["temperature"] = request.temperature
     if _is_deepseek(url):
         body["thinking"] = {"type": "enabled" if request.thinking else "disabled"}
-    if (request.thinking or (request.effort and not _is_deepseek(url))) and accepts_effort(request.model):
-        body["reasoning_effort"] = choose_effort(request)
-    elif request.brief and (least := get_lowest_effort(request.model)):
-        body["reasoning_effort"] = least
+    asked = request.thinking or (request.effort and not _is_deepseek(url))
+    if request.tools and contract.chat_tool_effort:
+        body["reasoning_effort"] = contract.chat_tool_effort
+    elif asked and contract.reasons is not False:
+        body["reasoning_effort"] = contract.choose_effort(request, over_chat=True)
+    elif request.brief and contract.chat_efforts:
+        body["reasoning_effort"] = contract.chat_efforts[0]
     if request.service_tier:
         body["service_tier"] = request.service_tier
     if request.schema is not None:

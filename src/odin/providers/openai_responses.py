@@ -14,6 +14,7 @@ from odin.core.message import Message, PromptMessage, ReplyMessage, Text, Thinki
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, ToolSpec, UsageChunk
 from odin.core.text import to_valid_unicode
 from odin.providers import errors
+from odin.providers.contracts import get_contract
 from odin.providers.errors import ApiErrorInfo, ErrorContext
 from odin.providers.payload import (
     CallIdMap,
@@ -22,17 +23,12 @@ from odin.providers.payload import (
     ImageSelection,
     ShownContent,
     TokenDetails,
-    accepts_effort,
     append_items,
-    choose_effort,
     choose_history,
     decode_event,
     encode_arguments,
     format_result,
-    get_lowest_effort,
-    get_reasoning_room,
     get_reply_model,
-    is_reasoning_model,
     make_data_url,
     make_legal_name,
     may_replay,
@@ -49,7 +45,7 @@ class ResponsesProvider(WireProvider):
     path = "/responses"
 
     def takes_answer_schema(self, request: Request) -> bool:
-        return is_reasoning_model(request.model) or request.model.startswith(("gpt-4o", "gpt-4.1"))
+        return get_contract(request.model).schemas
 
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.name, images, history)
@@ -72,18 +68,19 @@ def encode_request(
     request: Request, provider: str, selection: ImageSelection | None = None, history: EncodedHistory | None = None
 ) -> bytes:
     """Return the body with keys in a fixed order and input last, so each request extends the previous one."""
+    contract = get_contract(request.model)
     asked = bool(request.thinking or request.effort)
-    reasons = is_reasoning_model(request.model) or (asked and accepts_effort(request.model))
+    reasons = asked if contract.reasons is None else contract.reasons
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
     if reasons:
         body["include"] = ["reasoning.encrypted_content"]
-    body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens) + get_reasoning_room(request)
-    if request.temperature is not None and not reasons:
+    body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens) + contract.get_reasoning_room(request)
+    if request.temperature is not None and contract.sampling and not reasons:
         body["temperature"] = request.temperature
     if asked and reasons:
-        body["reasoning"] = {"effort": choose_effort(request), "summary": "auto"}
-    elif request.brief and (least := get_lowest_effort(request.model)):
-        body["reasoning"] = {"effort": least}
+        body["reasoning"] = {"effort": contract.choose_effort(request), "summary": "auto"}
+    elif request.brief and contract.efforts:
+        body["reasoning"] = {"effort": contract.efforts[0]}
     if request.service_tier:
         body["service_tier"] = request.service_tier
     if request.schema is not None:
@@ -99,9 +96,8 @@ def encode_request(
 
 
 def _find_freeform(request: Request) -> dict[str, str]:
-    """Return the tools that are called with plain text, and the name of their argument. Models since GPT-5 can."""
-    name = request.model.rpartition("/")[2]
-    if not (name.startswith("codex") or (name.startswith("gpt-") and is_reasoning_model(name))):
+    """Return the tools that are called with plain text, and the name of their argument."""
+    if not get_contract(request.model).freeform:
         return {}
     return {tool.name: tool.freeform for tool in request.tools if tool.freeform}
 
