@@ -64,15 +64,14 @@ class ModelContract(Struct, frozen=True, kw_only=True):
     reads: tuple[str, ...] = ()
 
     def choose_effort(self, request: Request, *, over_chat: bool = False) -> str:
-        """Return the effort that the request names, or its thinking budget as one, as near as the model takes it."""
+        """Return the effort that the request names, or its thinking budget as one, or the next lower that it takes."""
         efforts = (self.chat_efforts or self.efforts) if over_chat else self.efforts
-        asked = request.effort or (
-            "low" if request.thinking < 4096 else "medium" if request.thinking < 16384 else "high"
-        )
+        by_budget = "low" if request.thinking < 4096 else "medium" if request.thinking < 16384 else "high"
+        asked = request.effort or by_budget
         if asked in efforts or asked not in EFFORTS or not efforts:
             return asked
-        at = EFFORTS.index(asked)
-        return next((one for one in efforts if EFFORTS.index(one) >= at), efforts[-1])
+        lower = [one for one in efforts if EFFORTS.index(one) < EFFORTS.index(asked)]
+        return lower[-1] if lower else efforts[0]
 
     def get_reasoning_room(self, request: Request) -> int:
         """Return the tokens that a brief request needs besides those of the answer, at an API that takes an effort."""

@@ -33,6 +33,7 @@ from odin.core.errors import (
 )
 from odin.core.format import clip_line
 from odin.core.policy import hide_key
+from odin.core.provider import EFFORTS
 from odin.providers.address import Address, Route
 
 TOO_LONG_PATTERN = (
@@ -79,6 +80,46 @@ def parse_context_limit(text: str) -> int:
 def parse_request_size(text: str) -> int:
     """Return the size of the rejected request named in an error text, or 0."""
     return _find_first_number(_SIZE_PATTERNS, text)
+
+
+_SPLIT_PATTERNS = (
+    # OpenRouter: https://github.com/MoonshotAI/kimi-code/issues/476; vLLM and DeepSeek: …/DeepSeek-Reasonix/issues/8004
+    rf"\((?:about )?{_NUMBER_PATTERN} (?:of|in the) (?:text input|input|messages|prompt)"
+    rf"(?:, {_NUMBER_PATTERN} of tool input)?, {_NUMBER_PATTERN} in the (?:output|completion)",
+    # Anthropic: https://github.com/anthropics/claude-code/issues/476
+    rf"context limit: {_NUMBER_PATTERN}() \+ {_NUMBER_PATTERN}",
+)
+"""The parts of a request as an error text counts them: its input, its tools, and the limit of the reply."""
+
+_LEAST_ROOM = 1024
+_MARGIN = 0.01
+"""A reply with less room is not worth a request. The counts of the input are estimates."""
+
+
+def parse_reply_room(text: str) -> int:
+    """Return how many tokens a reply may have, if an error text says that only its limit is too high; else 0."""
+    limit = parse_context_limit(text)
+    for pattern in _SPLIT_PATTERNS:
+        if found := re.search(pattern, text, re.IGNORECASE):
+            size, tools, _ = (int(re.sub(r"[,_]", "", part or "0") or 0) for part in found.groups())
+            room = limit - size - tools - int(limit * _MARGIN)
+            return room if room >= _LEAST_ROOM else 0
+    return 0
+
+
+_EFFORT_PATTERN = r"effort|thinking.?level"
+_NAMED_PATTERN = r"(?:supported|allowed|valid|possible) values(?: are)?:?(.*)|must be one of:?(.*)|set \S*effort to(.*)"
+_NO_EFFORT_PATTERN = r"(unrecognized|unknown|unsupported|unexpected|extra|not support|not permitted|not allowed)"
+
+
+def parse_lowest_effort(text: str) -> str | None:
+    """Return the lowest effort that a refusal names as supported; "" if it says that there is none, None if it is about
+    something else."""
+    if found := re.search(_NAMED_PATTERN, text, re.IGNORECASE | re.DOTALL):
+        words = set(re.findall(r"\w+", (found[1] or found[2] or found[3]).lower()))
+        if named := [effort for effort in EFFORTS if effort in words]:
+            return named[0]
+    return "" if _has_pattern(_EFFORT_PATTERN, text) and _has_pattern(_NO_EFFORT_PATTERN, text) else None
 
 
 def _find_first_number(patterns: tuple[str, ...], text: str) -> int:
@@ -250,6 +291,18 @@ def make_not_streamed_error(context: ErrorContext, body: bytes) -> ProviderError
     )
 
 
+_REPLY_KEYS = {"choices", "output", "candidates"}
+
+
+def is_reply_object(body: bytes) -> bool:
+    """True if the body is one JSON object that may be a reply of an API."""
+    try:
+        value: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError):
+        return False
+    return isinstance(value, dict) and not _REPLY_KEYS.isdisjoint(cast("dict[str, Any]", value))
+
+
 def parse_error_text(text: str) -> ApiErrorInfo | None:
     """Return the error if the text consists of nothing but an API's error body, else None."""
     try:
@@ -325,7 +378,9 @@ def make_api_error(context: ErrorContext, rendered: ApiErrorInfo, status: int, w
     code, type_ = (hide_key(text, context.key) for text in (rendered.code, rendered.type))
     error = kind(message, hint, status=status, code=code, type=type_, retry_after=wait)
     if isinstance(error, ContextOverflow):
-        error.limit, error.size = parse_context_limit(rendered.message), parse_request_size(rendered.message)
+        said = rendered.message
+        error.limit, error.size = parse_context_limit(said), parse_request_size(said)
+        error.room = parse_reply_room(said)
     return error
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, field
 
-from odin.core.errors import ReplyBlocked
+from odin.core.errors import BadRequest, ReplyBlocked
 from odin.core.message import (
     Message,
     PromptMessage,
@@ -81,7 +81,10 @@ class GeminiProvider(WireProvider):
         )
 
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
-        return encode_request(request, self.name, images, history)
+        return encode_request(request, self.name, images, history, effort=self.get_named_effort(request.model))
+
+    def adapt(self, request: Request, error: BadRequest) -> bool:
+        return self.learn_effort(request, error)
 
     def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
         return _GeminiReader(context, earlier_calls)
@@ -102,15 +105,20 @@ def _quote(model: str) -> str:
 
 
 def encode_request(
-    request: Request, provider: str, selection: ImageSelection | None = None, history: EncodedHistory | None = None
+    request: Request,
+    provider: str,
+    selection: ImageSelection | None = None,
+    history: EncodedHistory | None = None,
+    *,
+    effort: str | None = None,
 ) -> bytes:
     """Return the body with keys in a fixed order and contents last, so each request extends the bytes of the previous
-    one."""
+    one. `effort` is sent instead of what the table says."""
     contract = get_contract(request.model)
     # The generation config. The limit of the output includes the thinking, so there is room for both.
-    thinking = _encode_thinking(request, contract)
+    thinking = _encode_thinking(request, contract) if effort is None else _encode_level(effort)
     room = thinking.get("thinkingBudget", 0)
-    if contract.reasons and not contract.budgets[-1]:
+    if contract.signed_calls:
         room = max(request.thinking, _DEFAULT_THINKING)
     options: dict[str, Any] = {
         "maxOutputTokens": max(request.max_tokens, min(request.max_tokens + room, MAX_OUTPUT_TOKENS))
@@ -145,9 +153,9 @@ def _encode_thinking(request: Request, contract: ModelContract) -> dict[str, Any
 
     Models since Gemini 3 cannot be told not to think; without a level they use their default.
     """
-    if contract.efforts:
+    if contract.signed_calls:  # since Gemini 3
         if request.thinking or request.effort:
-            return {"includeThoughts": True, "thinkingLevel": contract.choose_effort(request).upper()}
+            return _encode_level(contract.choose_effort(request))
         return {"thinkingLevel": contract.efforts[0].upper()} if request.brief else {}
     off, least, most = contract.budgets
     if not most:
@@ -155,6 +163,10 @@ def _encode_thinking(request: Request, contract: ModelContract) -> dict[str, Any
     if not request.thinking:
         return {"thinkingBudget": off}
     return {"includeThoughts": True, "thinkingBudget": min(max(request.thinking, least), most)}
+
+
+def _encode_level(effort: str) -> dict[str, Any]:
+    return {"includeThoughts": True, "thinkingLevel": effort.upper()} if effort else {}
 
 
 _SCHEMA_KEYWORDS = (
@@ -349,6 +361,8 @@ _BLOCK_REASONS = {
 
 class _GeminiReader(WireReader):
     """A response ends with its body: no event says that it is the last."""
+
+    reads_whole = True
 
     def __init__(self, context: ErrorContext, earlier_calls: int) -> None:
         super().__init__(context)

@@ -5,11 +5,13 @@ are a user message, except for Mistral, which accepts none there. Reasoning is n
 whose API requires it.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any, cast
 
 from msgspec import Struct
 
+from odin.core.errors import BadRequest
 from odin.core.message import Message, PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
@@ -36,7 +38,10 @@ from odin.providers.payload import (
     make_short_id,
     may_replay,
 )
-from odin.providers.wire import ServerEvent, WireProvider, WireReader
+from odin.providers.wire import ServerEvent, WireProvider, WireReader, choose_cache_key, is_openai
+
+_NULL_PATTERN = r"content.{0,60}(null|nil|none)\b|(null|nil)\b.{0,60}content"
+"""How servers say that the content beside calls must not be null: Ollama, and several gateways."""
 
 
 class ChatProvider(WireProvider):
@@ -45,10 +50,27 @@ class ChatProvider(WireProvider):
     path = "/chat/completions"
 
     def takes_answer_schema(self, request: Request) -> bool:
-        return "://api.openai.com/" in self.url
+        return is_openai(self.url)
 
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
-        return encode_request(request, self.url, self.name, images, history)
+        return encode_request(
+            request,
+            self.url,
+            self.name,
+            images,
+            history,
+            effort=self.get_named_effort(request.model),
+            cache_key=choose_cache_key(request, self.url, self.server, self._options),
+            no_null=history.calls > 0 and self._options.memory.has_refused(self.server, "null_content"),
+        )
+
+    def adapt(self, request: Request, error: BadRequest) -> bool:
+        said = str(error)
+        if "prompt_cache_key" in said:
+            return self._learn_once("prompt_cache_key")
+        if re.search(_NULL_PATTERN, said, re.IGNORECASE):
+            return self._learn_once("null_content")
+        return self.learn_effort(request, error)
 
     def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
         return _ChatReader(context, earlier_calls)
@@ -63,11 +85,18 @@ def encode_request(
     provider: str = "",
     selection: ImageSelection | None = None,
     history: EncodedHistory | None = None,
+    *,
+    effort: str | None = None,
+    cache_key: str = "",
+    no_null: bool = False,
 ) -> bytes:
     """Return the body with keys in a fixed order and messages last, so each request extends the bytes of the previous
-    one."""
+    one.
+
+    `effort` is sent instead of what the table says. `no_null`: the content beside calls is never null.
+    """
     contract = get_contract(request.model)
-    limit = "max_completion_tokens" if contract.completion_limit or "://api.openai.com/" in url else "max_tokens"
+    limit = "max_completion_tokens" if contract.completion_limit or is_openai(url) else "max_tokens"
     body: dict[str, Any] = {
         "model": request.model,
         "stream": True,
@@ -79,7 +108,9 @@ def encode_request(
     if _is_deepseek(url):
         body["thinking"] = {"type": "enabled" if request.thinking else "disabled"}
     asked = request.thinking or (request.effort and not _is_deepseek(url))
-    if request.tools and contract.chat_tool_effort:
+    if effort is not None:
+        body |= {"reasoning_effort": effort} if effort else {}
+    elif request.tools and contract.chat_tool_effort:
         body["reasoning_effort"] = contract.chat_tool_effort
     elif asked and contract.reasons is not False:
         body["reasoning_effort"] = contract.choose_effort(request, over_chat=True)
@@ -87,6 +118,8 @@ def encode_request(
         body["reasoning_effort"] = contract.chat_efforts[0]
     if request.service_tier:
         body["service_tier"] = request.service_tier
+    if cache_key:
+        body["prompt_cache_key"] = cache_key
     if request.schema is not None:
         shape = {"name": "reply", "schema": request.schema, **({"strict": True} if request.strict else {})}
         body["response_format"] = {"type": "json_schema", "json_schema": shape}
@@ -98,7 +131,7 @@ def encode_request(
             }
             for tool in request.tools
         ]
-    messages = _encode_messages(request, url, provider, selection, history)
+    messages = _encode_messages(request, url, provider, selection, history, no_null=no_null)
     return append_items(body, "messages", messages)
 
 
@@ -126,7 +159,13 @@ def _is_after_results(messages: tuple[Message, ...], index: int) -> bool:
 
 
 def _encode_messages(
-    request: Request, url: str, provider: str, selection: ImageSelection | None, history: EncodedHistory | None
+    request: Request,
+    url: str,
+    provider: str,
+    selection: ImageSelection | None,
+    history: EncodedHistory | None,
+    *,
+    no_null: bool,
 ) -> bytes:
     system = _join_texts(*request.system)
     strict = "://api.mistral.ai/" in url or any(name in request.model.lower() for name in _MISTRAL_MODELS)
@@ -140,14 +179,14 @@ def _encode_messages(
             return [*_BRIDGE, *prompt] if strict and prompt and _is_after_results(request.messages, index) else prompt
         if isinstance(message, ToolMessage):
             return _encode_results(message, ids, shown, strict)
-        rendered = _encode_assistant(message, ids)
+        rendered = _encode_assistant(message, ids, no_null=no_null)
         if recalls and message.calls:
             own = may_replay(message, provider, request.model)
             rendered[0]["reasoning_content"] = message.thinking if own else ""
         return rendered
 
     legal = make_short_id if "://api.mistral.ai/" in url else make_legal_id
-    items = history.encode((request.model, request.images, recalls), encode, legal)
+    items = history.encode((request.model, request.images, recalls, no_null), encode, legal)
     if not system:
         return items
     first = encode_body({"role": "system", "content": system})
@@ -180,7 +219,7 @@ def _encode_images(*shown: ShownContent) -> list[dict[str, Any]]:
     ]
 
 
-def _encode_assistant(message: ReplyMessage, ids: CallIdMap) -> list[dict[str, Any]]:
+def _encode_assistant(message: ReplyMessage, ids: CallIdMap, *, no_null: bool) -> list[dict[str, Any]]:
     text = message.text if message.text.strip() else None
     calls = [
         {
@@ -191,7 +230,7 @@ def _encode_assistant(message: ReplyMessage, ids: CallIdMap) -> list[dict[str, A
         for call in message.calls
     ]
     if calls:
-        return [{"role": "assistant", "content": text, "tool_calls": calls}]
+        return [{"role": "assistant", "content": text or ("" if no_null else None), "tool_calls": calls}]
     return [{"role": "assistant", "content": text}] if text else []
 
 
@@ -332,6 +371,8 @@ class _CallTracker:
 
 
 class _ChatReader(WireReader):
+    reads_whole = True
+
     def __init__(self, context: ErrorContext, earlier_calls: int) -> None:
         super().__init__(context)
         self._calls = _CallTracker(earlier_calls)
@@ -356,6 +397,8 @@ class _ChatReader(WireReader):
                 yield from self._settle(choice.finish_reason)
         if self.settled and self._usage is not None and not chunk.choices:
             self.done = True
+        elif chunk.choices and chunk.choices[0].message is not None:  # the whole reply
+            self.settled = self.done = True
         elif chunk.usage is not None and not self.settled:  # some servers send it with every chunk
             yield UsageChunk(_build_usage(chunk.usage))
 
