@@ -11,7 +11,7 @@ import pytest
 from odin.core.errors import BadRequest, ContextOverflow
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import Request
-from odin.models.catalog import connect_model
+from odin.models.catalog import connect_model, lookup_model
 from odin.models.model_lists import CACHE_NAME, ModelLists
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
@@ -287,3 +287,32 @@ class TestReplyLimit:
                 with pytest.raises(ContextOverflow):
                     await get_reply(provider, Request("qwen3", PROMPT, max_tokens=126_072))
             assert len(server.requests) == 1
+
+
+class TestCost:
+    @pytest.mark.parametrize(
+        ("usage", "cost"),
+        [
+            # https://openrouter.ai/docs/use-cases/usage-accounting
+            ({"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}}, 0.95),
+            # With an own key the provider behind it bills, too: https://docs.rs/lean-ctx/3.9.9 (usage_accounting).
+            ({"cost": 0.01, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.2}}, 0.21),
+            ({}, (194 - 150) * 2e-6 + 2 * 10e-6 + 50 * 0.2e-6 + 100 * 2.5e-6),
+        ],
+    )
+    async def test_what_the_server_bills_counts_and_cache_writes_have_their_price(
+        self, usage: dict[str, Any], cost: float
+    ) -> None:
+        tokens = {
+            "prompt_tokens": 194,
+            "completion_tokens": 2,
+            "total_tokens": 196,
+            "prompt_tokens_details": {"cached_tokens": 50, "cache_write_tokens": 100},
+        }
+        chunk = {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}], "usage": {**tokens, **usage}}
+        body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
+        with ScriptedServer([fault(200, {"content-type": "text/event-stream"}, body.encode())]) as server:
+            async with connect(server, "gpt-6-sol", type="openai-chat") as provider:
+                _, spent = await get_reply(provider, Request("gpt-6-sol", PROMPT))
+        info = lookup_model("openai/gpt-6-sol", {})
+        assert info.calculate_cost(spent) == pytest.approx(cost)

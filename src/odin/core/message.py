@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import Any, Generic, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "unfinished"]
 """`unfinished`: the model said that the task is not done, but called no tool."""
@@ -122,13 +122,17 @@ Message = PromptMessage | ReplyMessage | ToolMessage
 
 
 class Usage(Struct, frozen=True):
-    """Tokens of one or more model requests. The five kinds do not overlap; their sum is the size of the context."""
+    """Tokens of one or more model requests. The five kinds do not overlap; their sum is the size of the context.
+
+    `billed_usd` is what the provider says that one request has cost; few do.
+    """
 
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int = 0
+    billed_usd: float | UnsetType = UNSET
 
     @property
     def total(self) -> int:

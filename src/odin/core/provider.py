@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import Any, Literal, Protocol, cast, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.message import Message, ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
@@ -122,7 +122,12 @@ class ModelInfo(Struct, frozen=True):
         return self.free or self.price_input > 0 or self.price_output > 0
 
     def calculate_cost(self, usage: Usage) -> float:
-        """Return the cost of one request in USD. Cached input is billed at its own price only."""
+        """Return the cost of one request in USD: what the provider says, else by the prices.
+
+        Cached input is billed at its own price only.
+        """
+        if usage.billed_usd is not UNSET:
+            return usage.billed_usd
         prompt = usage.input + usage.cache_read + usage.cache_write
         prices = next((step for step in reversed(self.price_steps) if prompt > step.above), self)
         return (

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from odin.core.errors import BadRequest
 from odin.core.message import Message, PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
@@ -288,15 +288,25 @@ class _ChatChoice(Struct):
     delta: _ChatDelta | None = None
     message: _ChatDelta | None = None
     finish_reason: str | None = None
+    usage: "_ChatUsage | None" = None
+
+
+class _CostDetails(Struct):
+    upstream_inference_cost: float | None = None
 
 
 class _ChatUsage(Struct):
+    """`cost` is what OpenRouter bills; with a key of your own for the provider behind it, that bills the rest."""
+
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
     prompt_cache_hit_tokens: int | None = None
     prompt_tokens_details: TokenDetails | None = None
     completion_tokens_details: TokenDetails | None = None
+    cost: float | None = None
+    is_byok: bool | None = None
+    cost_details: _CostDetails | None = None
 
 
 class _ChatChunk(Struct):
@@ -389,8 +399,9 @@ class _ChatReader(WireReader):
         if chunk.error or event.name == "error":
             raise errors.make_reported_error(self._context, errors.parse_error_body(event.data))
         self._model = get_reply_model(chunk.model, self._context.model) if chunk.model else self._model
-        if chunk.usage is not None:
-            self._usage = chunk.usage
+        usage = chunk.usage or next((choice.usage for choice in chunk.choices or () if choice.usage), None)
+        if usage is not None:
+            self._usage = usage
         for choice in (chunk.choices or ())[:1]:
             yield from self._handle_delta(choice.delta or choice.message or _ChatDelta())
             if choice.finish_reason:
@@ -399,8 +410,8 @@ class _ChatReader(WireReader):
             self.done = True
         elif chunk.choices and chunk.choices[0].message is not None:  # the whole reply
             self.settled = self.done = True
-        elif chunk.usage is not None and not self.settled:  # some servers send it with every chunk
-            yield UsageChunk(_build_usage(chunk.usage))
+        elif usage is not None and not self.settled:  # some servers send it with every chunk
+            yield UsageChunk(_build_usage(usage))
 
     def finish(self) -> Iterator[Chunk]:
         if self._stop != "max_tokens":
@@ -476,4 +487,12 @@ def _build_usage(usage: _ChatUsage) -> Usage:
         cache_read=read,
         cache_write=write,
         reasoning=reasoning,
+        billed_usd=_get_cost(usage),
     )
+
+
+def _get_cost(usage: _ChatUsage) -> float | UnsetType:
+    if usage.cost is None:
+        return UNSET
+    upstream = (usage.cost_details or _CostDetails()).upstream_inference_cost or 0.0
+    return usage.cost + (upstream if usage.is_byok else 0.0)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from odin.core.errors import ProviderError
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolMessage, ToolResult, is_extension_of
-from odin.core.provider import EFFORTS, Request
+from odin.core.provider import Request
 
 if TYPE_CHECKING:
     from hashlib import blake2b
@@ -498,18 +498,3 @@ def get_reply_model(reported: str | None, requested: str) -> str:
     """Return the model of a reply. An API may report the exact version of the requested name."""
     reported = reported or requested
     return requested if reported.startswith(requested.removesuffix("-latest")) else reported
-
-
-def choose_effort(request: Request, least: str = EFFORTS[0], most: str = EFFORTS[-1]) -> str:
-    """Return the effort that the request names, or its thinking budget as low, medium or high.
-
-    `least` and `most` are the lowest and the highest effort that the API knows.
-    """
-    if request.effort in EFFORTS:
-        at = EFFORTS.index(request.effort)
-        return EFFORTS[min(max(at, EFFORTS.index(least)), EFFORTS.index(most))]
-    if request.effort:
-        return request.effort
-    if request.thinking < 4096:
-        return "low"
-    return "medium" if request.thinking < 16384 else "high"
