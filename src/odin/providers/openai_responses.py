@@ -44,6 +44,7 @@ class ResponsesProvider(WireProvider):
     """One server with {base_url}/responses."""
 
     path = "/responses"
+    _summary = "auto"
 
     def takes_answer_schema(self, request: Request) -> bool:
         return get_contract(request.model).schemas
@@ -51,11 +52,14 @@ class ResponsesProvider(WireProvider):
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         key = choose_cache_key(request, self.url, self.server, self._options)
         effort = self.get_named_effort(request.model)
-        return encode_request(request, self.name, images, history, effort=effort, cache_key=key)
+        return encode_request(request, self.name, images, history, effort=effort, cache_key=key, summary=self._summary)
 
     def adapt(self, request: Request, error: BadRequest) -> bool:
         if "prompt_cache_key" in str(error):
             return self._learn_once("prompt_cache_key")
+        if self._summary and "reasoning summar" in str(error):  # organizations that are not verified get none
+            self._summary = ""
+            return True
         return self.learn_effort(request, error)
 
     def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
@@ -80,6 +84,7 @@ def encode_request(
     *,
     effort: str | None = None,
     cache_key: str = "",
+    summary: str = "auto",
 ) -> bytes:
     """Return the body with keys in a fixed order and input last, so each request extends the previous one.
 
@@ -94,10 +99,11 @@ def encode_request(
     body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens) + contract.get_reasoning_room(request)
     if request.temperature is not None and contract.sampling and not reasons:
         body["temperature"] = request.temperature
+    shown = {"summary": summary} if summary else {}
     if effort is not None:
-        body |= {"reasoning": {"effort": effort, "summary": "auto"}} if effort else {}
+        body |= {"reasoning": {"effort": effort, **shown}} if effort else {}
     elif asked and reasons:
-        body["reasoning"] = {"effort": contract.choose_effort(request), "summary": "auto"}
+        body["reasoning"] = {"effort": contract.choose_effort(request), **shown}
     elif request.brief and contract.efforts:
         body["reasoning"] = {"effort": contract.efforts[0]}
     if request.service_tier:

@@ -323,11 +323,11 @@ def choose_cache_key(request: Request, url: str, server: str, options: WireOptio
     It stands for the session and the agent, whose prompts begin alike. Others than OpenAI refuse it, and Azure refuses
     it for the models of other vendors: https://github.com/MoonshotAI/kimi-code/issues/2611.
     """
-    sends = options.prompt_cache_key
+    sends, is_own = options.prompt_cache_key, is_openai(url)
     if sends is None:
         azure = parse_address(url).host.endswith(_AZURE_DOMAINS)
-        sends = is_openai(url) or (azure and "responses" in get_contract(request.model).tool_apis)
-    if not sends or not request.session or options.memory.has_refused(server, "prompt_cache_key"):
+        sends = is_own or (azure and "responses" in get_contract(request.model).tool_apis)
+    if not (sends and request.session) or (not is_own and options.memory.has_refused(server, "prompt_cache_key")):
         return ""
     from hashlib import blake2b
 
@@ -532,8 +532,8 @@ class WireProvider:
             except ProviderError as error:
                 if silent and not images.is_empty and is_about_images(error):
                     self._forget_images(images, error)
-                elif isinstance(error, ContextOverflow) and error.room and not is_lowered:
-                    lowered = {"max_tokens": min(error.room, request.max_tokens), "brief": False}
+                elif isinstance(error, ContextOverflow) and 0 < error.room < request.max_tokens and not is_lowered:
+                    lowered = {"max_tokens": error.room, "brief": False}
                     request, given, is_lowered = replace(request, **lowered), replace(given, **lowered), True
                 elif silent and isinstance(error, BadRequest) and self.adapt(request, error):
                     continue
