@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import Any, Generic, Literal, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "unfinished"]
 """`unfinished`: the model said that the task is not done, but called no tool."""
@@ -122,17 +122,13 @@ Message = PromptMessage | ReplyMessage | ToolMessage
 
 
 class Usage(Struct, frozen=True):
-    """Tokens of one or more model requests. The five kinds do not overlap; their sum is the size of the context.
-
-    `billed_usd` is what the provider says that one request has cost; few do.
-    """
+    """Tokens of one or more model requests. The five kinds do not overlap; their sum is the size of the context."""
 
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int = 0
-    billed_usd: float | UnsetType = UNSET
 
     @property
     def total(self) -> int:
@@ -146,6 +142,12 @@ class Usage(Struct, frozen=True):
             self.cache_write + other.cache_write,
             self.reasoning + other.reasoning,
         )
+
+
+class BilledUsage(Usage, frozen=True):
+    """The tokens of one request of which the provider says what it has cost."""
+
+    billed_usd: float = 0.0
 
 
 MAX_IMAGES = 5

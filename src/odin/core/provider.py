@@ -12,10 +12,10 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import Any, Literal, Protocol, cast, get_args
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from odin.core.lazy_pattern import compile_lazily
-from odin.core.message import Message, ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
+from odin.core.message import BilledUsage, Message, ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
 
 ToolStyle = Literal["native", "json"]
 """How a model calls tools: with the API's native tool calls, or with the JSON contract."""
@@ -126,7 +126,7 @@ class ModelInfo(Struct, frozen=True):
 
         Cached input is billed at its own price only.
         """
-        if usage.billed_usd is not UNSET:
+        if isinstance(usage, BilledUsage):
             return usage.billed_usd
         prompt = usage.input + usage.cache_read + usage.cache_write
         prices = next((step for step in reversed(self.price_steps) if prompt > step.above), self)

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from odin.core.errors import BadRequest
-from odin.core.message import Message, PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
+from odin.core.message import BilledUsage, Message, PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
 from odin.providers.contracts import get_contract
@@ -481,18 +482,14 @@ def _build_usage(usage: _ChatUsage) -> Usage:
     output = usage.completion_tokens or 0
     reasoning = (usage.completion_tokens_details or TokenDetails()).reasoning_tokens or 0
     is_separate = reasoning > output or (usage.total_tokens or 0) == prompt + output + reasoning
-    return Usage(
+    tokens = Usage(
         input=max(0, prompt - read - write),
         output=output if is_separate else output - reasoning,
         cache_read=read,
         cache_write=write,
         reasoning=reasoning,
-        billed_usd=_get_cost(usage),
     )
-
-
-def _get_cost(usage: _ChatUsage) -> float | UnsetType:
     if usage.cost is None:
-        return UNSET
+        return tokens
     upstream = (usage.cost_details or _CostDetails()).upstream_inference_cost or 0.0
-    return usage.cost + (upstream if usage.is_byok else 0.0)
+    return BilledUsage(**asdict(tokens), billed_usd=usage.cost + (upstream if usage.is_byok else 0.0))
