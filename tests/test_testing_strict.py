@@ -652,6 +652,55 @@ def test_chat_accepts_valid_changes(changes: list[tuple[str, Any]]) -> None:
     assert send_changed("chat", changes) == (200, "")
 
 
+SOL_TOOLS = "Function tools with reasoning_effort are not supported for"
+
+
+@each(
+    ("api", "model", "effort", "tools", "sentence"),
+    [
+        ("chat", "gpt-6-sol", None, True, f"{SOL_TOOLS} gpt-6-sol in /v1/chat/completions."),
+        ("chat", "gpt-6-sol", "low", True, SOL_TOOLS),
+        ("chat", "gpt-6-sol", "none", True, ""),
+        ("chat", "gpt-6-sol", "low", False, ""),
+        ("chat", "gpt-6.1-sol", "low", True, SOL_TOOLS),
+        ("chat", "gpt-6.1-sol", None, True, SOL_TOOLS),
+        ("chat", "gpt-6.1-sol", "none", False, "does not support 'none' with this model. Supported values are: 'low',"),
+        ("chat", "gpt-6-astra", "max", False, "does not support 'max' with this model."),
+        ("chat", "gpt-5.4", None, True, ""),
+        ("chat", "gpt-5.4", "medium", True, SOL_TOOLS),
+        ("chat", "gpt-5.2", "medium", True, ""),
+        ("chat", "gpt-5.1", "xhigh", False, "Supported values are: 'none', 'low', 'medium', 'high'."),
+        ("chat", "gpt-4.1", "low", False, "Unrecognized request argument"),
+        ("chat", "qwen", "minimal", True, ""),
+        ("responses", "gpt-6.1-sol", "low", True, ""),
+        ("responses", "gpt-6.1-sol", "minimal", True, "not supported with the 'gpt-6.1-sol' model."),
+        ("responses", "gpt-6.1-terra", "none", True, ""),
+        ("responses", "gpt-6-luna", "max", True, ""),
+        ("responses", "gpt-5.6-luna", "minimal", True, "'none', 'low', 'medium', 'high', 'xhigh', and 'max'."),
+        ("responses", "gpt-5-mini", "minimal", True, ""),
+        ("responses", "gpt-5-mini", "none", True, "Supported values are: 'minimal',"),
+        ("responses", "gpt-5-pro", "low", True, "Supported values are: 'high'."),
+    ],
+)
+def test_efforts_and_tools_depend_on_the_model_and_the_api(
+    api: str, model: str, effort: str | None, tools: bool, sentence: str
+) -> None:
+    changes: list[tuple[str, Any]] = [("model", model)]
+    if api == "responses":
+        changes += [("reasoning", {"effort": effort})]
+    else:
+        changes += [("reasoning_effort", effort), *([] if tools else [("tools", DELETE)])]
+    status, message = send_changed(api, changes)
+    assert (status, sentence in message) == (400 if sentence else 200, True)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_cache_key_is_limited(api: str) -> None:
+    assert send_changed(api, [("prompt_cache_key", "k" * 64)])[0] == 200
+    status, message = send_changed(api, [("prompt_cache_key", "k" * 65)])
+    assert (status, "maximum length 64, but got a string with length 65" in message) == (400, True)
+
+
 # --- responses ---
 
 

@@ -92,9 +92,7 @@ def test_server_is_added_listed_and_removed(run_here: RunHere, home: Path, serve
     name = f"local-{server.partition(':')[2]}"
     assert code == 0 and f"Added {name} (http://{server}/v1) to {file}." in printed
     assert f"\n  {name}/small\n  {name}/big\n" in printed and f"odin --model {name}/small" in printed
-    assert json.loads(file.read_text()) == {
-        "providers": {name: {"type": "openai-chat", "base_url": f"http://{server}/v1"}}
-    }
+    assert json.loads(file.read_text()) == {"providers": {name: {"type": "openai", "base_url": f"http://{server}/v1"}}}
     assert run_here("provider")[1] == f"{name}  http://{server}/v1\n"
     assert f"{name}/big" in run_here("models")[1]
     assert run_here("provider", "add", f"http://{server}/v1/chat/completions")[0] == 0
@@ -193,7 +191,7 @@ def test_a_removed_key_leaves_the_rest_as_it_was(home: Path, text: str, key: str
 
 
 def test_key_that_the_provider_refuses_is_not_stored(run_odin: Run, home: Path, server: str) -> None:
-    insert = {"keyed": {"type": "openai-chat", "base_url": f"http://{server}/keyed/v1"}}
+    insert = {"keyed": {"type": "openai", "base_url": f"http://{server}/keyed/v1"}}
     (home / ".config/odin").mkdir(parents=True)
     (home / ".config/odin/odinconfig.json").write_text(json.dumps({"providers": insert}))
     done = run_odin("auth", "add", "keyed", input="hello\n")

@@ -75,7 +75,7 @@ async def test_later_variant_replaces_the_effort_and_a_plain_model_keeps_it(star
         await talk.client.close()
         again = await start_session(start, server, model="", resume=session)
         await again.say("d")
-        assert list_efforts(server) == ["high", "high", "minimal", "minimal"]
+        assert list_efforts(server) == ["high", "high", "none", "none"]
 
 
 async def test_model_that_does_not_reason_takes_no_effort(start: Start) -> None:
@@ -92,7 +92,7 @@ async def test_model_that_does_not_reason_takes_no_effort(start: Start) -> None:
         await talk.say("b")
         await talk.client.submit(SetModel("w/gpt-6-sol@cheap"))
         await talk.say("c")
-        assert list_efforts(server) == ["", "low", "minimal"]
+        assert list_efforts(server) == ["", "low", "none"]
 
 
 async def test_effort_command_sets_saves_and_shows_the_effort(start: Start, workspace: Path) -> None:

@@ -22,6 +22,7 @@ from odin.models.catalog import (
 from odin.models.model_table import ModelTable
 from odin.providers.anthropic import AnthropicProvider
 from odin.providers.http import HttpClient
+from odin.providers.openai import OpenAIProvider
 from odin.providers.openai_chat import ChatProvider
 from odin.providers.openai_responses import ResponsesProvider
 from odin.providers.settings import ModelSettings, ProviderSettings
@@ -223,8 +224,8 @@ def test_a_request_costs_what_the_length_of_its_prompt_and_its_cache_writes_cost
     [
         ("anthropic/x", {}, {"ANTHROPIC_API_KEY": "k"}, AnthropicProvider, "https://api.anthropic.com/v1/messages"),
         ("openai/x", {}, {"OPENAI_API_KEY": "k"}, ResponsesProvider, "https://api.openai.com/v1/responses"),
-        ("openai/x", {}, {"OPENAI_BASE_URL": "http://l/v1"}, ChatProvider, "http://l/v1/chat/completions"),
-        ("openai/x", {}, {"OPENAI_API_BASE": "http://l/v1/"}, ChatProvider, "http://l/v1/chat/completions"),
+        ("openai/x", {}, {"OPENAI_BASE_URL": "http://l/v1"}, OpenAIProvider, "http://l/v1/chat/completions"),
+        ("openai/x", {}, {"OPENAI_API_BASE": "http://l/v1/"}, OpenAIProvider, "http://l/v1/chat/completions"),
         (
             "openai/x",
             {"openai": ProviderSettings(type="openai-responses", base_url="http://l/v1")},
@@ -242,7 +243,7 @@ def test_a_request_costs_what_the_length_of_its_prompt_and_its_cache_writes_cost
         ("ollama/x", {}, {}, ChatProvider, "http://127.0.0.1:11434/v1/chat/completions"),
         ("vllm/x", {}, {}, ChatProvider, "http://127.0.0.1:8000/v1/chat/completions"),
         ("groq/x", {}, {"GROQ_API_KEY": "k"}, ChatProvider, "https://api.groq.com/openai/v1/chat/completions"),
-        ("mine/x", MINE, {}, ChatProvider, "http://10.0.0.1/v1/chat/completions"),
+        ("mine/x", MINE, {}, OpenAIProvider, "http://10.0.0.1/v1/chat/completions"),
         (
             "kimi/x",
             {"kimi": ProviderSettings(base_url="https://api.kimi.test/anthropic", api_key="k")},

@@ -115,7 +115,7 @@ async def test_compressed_stream_is_read() -> None:
         (make_response(b"<!doctype html><h1>Login</h1>"), BadReply, "web page"),
         (make_response(b"  <html></html>", "content-type: text/event-stream\r\n"), BadReply, "web page"),
         (make_response(b'{"error": {"message": "busy", "type": "server_error"}}'), Overloaded, "busy"),
-        (make_response(b'{"choices": [{"message": {"content": "hi"}}]}'), BadReply, "did not stream"),
+        (make_response(b'{"greeting": "hi"}'), BadReply, "did not stream"),
         (make_response(b"", "location: https://other.test/v1\r\n", "308 Moved"), BadReply, r"redirects to other\.test"),
         (
             make_response(b'{"error": {"message": "slow down"}}', "retry-after: 9\r\n", "429 No"),

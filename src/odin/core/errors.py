@@ -289,10 +289,11 @@ class ModelNotFound(ProviderError):
 
 class ContextOverflow(ProviderError):
     """The request is too long. `limit` is the context window and `size` the request's size as reported by the server,
-    or 0."""
+    or 0. `room` are the tokens that are left for the reply if only its limit was too high, else 0."""
 
     limit: int = 0
     size: int = 0
+    room: int = 0
 
 
 class BadRequest(ProviderError):

@@ -144,6 +144,12 @@ class Usage(Struct, frozen=True):
         )
 
 
+class BilledUsage(Usage, frozen=True):
+    """The tokens of one request of which the provider says what it has cost."""
+
+    billed_usd: float = 0.0
+
+
 MAX_IMAGES = 5
 MAX_IMAGE_BYTES = 5_000_000
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.lazy_pattern import compile_lazily
-from odin.core.message import Message, ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
+from odin.core.message import BilledUsage, Message, ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
 
 ToolStyle = Literal["native", "json"]
 """How a model calls tools: with the API's native tool calls, or with the JSON contract."""
@@ -122,8 +122,13 @@ class ModelInfo(Struct, frozen=True):
         return self.free or self.price_input > 0 or self.price_output > 0
 
     def calculate_cost(self, usage: Usage) -> float:
-        """Return the cost of one request in USD. Cached input is billed at its own price only; what is written to a
-        cache without a price for that, as other input."""
+        """Return the cost of one request in USD: what the provider says, else by the prices.
+
+        Cached input is billed at its own price only; what is written to a cache without a price for that, as other
+        input.
+        """
+        if isinstance(usage, BilledUsage):
+            return usage.billed_usd
         prompt = usage.input + usage.cache_read + usage.cache_write
         prices = next((step for step in reversed(self.price_steps) if prompt > step.above), self)
         return (
@@ -140,9 +145,9 @@ class Request(Struct, frozen=True):
     `system` is a list of blocks, because some APIs require an identity block first. `schema` asks for a JSON answer of
     that shape; `strict`: the API has to enforce it. `thinking` is the reasoning budget in tokens, 0 for none; `effort`
     names it for APIs that take a name. `images`: the model accepts images; otherwise text replaces them. `agent` is the
-    agent that asks; it is not sent. `max_output` is the most that the model can write, reasoning included; 0 if
-    unknown. `brief`: the answer needs no reasoning, so the model is told to reason as little as it can; what that needs
-    comes on top of `max_tokens`.
+    agent of the `session` that asks; neither is sent, but for a hash of both by which a server may find its cache.
+    `max_output` is the most that the model can write, reasoning included; 0 if unknown. `brief`: the answer needs no
+    reasoning, so the model is told to reason as little as it can; what that needs comes on top of `max_tokens`.
     """
 
     model: str
@@ -160,6 +165,7 @@ class Request(Struct, frozen=True):
     max_output: int = 0
     brief: bool = False
     strict: bool = False
+    session: str = ""
 
 
 class TextChunk(Struct, frozen=True, tag="text"):
@@ -428,6 +434,13 @@ class ReplyBuilder:
 _SURROGATE = compile_lazily("[\ud800-\udfff]")
 
 
+_ESCAPE = compile_lazily(r"(?s)\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})?")
+
+
+def _repair_escape(found: re.Match[str]) -> str:
+    return found[0] if len(found[0]) > 1 else "\\\\"
+
+
 _MAX_DEPTH = 100
 """Maximum nesting of JSON arguments. Deeper values can be decoded here but not written to the log."""
 
@@ -435,7 +448,8 @@ _MAX_DEPTH = 100
 def parse_arguments(raw: str) -> dict[str, Any] | None:
     """Return the arguments as a dict, or None if they are not a JSON object.
 
-    An empty string means no arguments. Lone surrogates become U+FFFD and NaN becomes null.
+    An empty string means no arguments. Lone surrogates become U+FFFD and NaN becomes null. A backslash that begins no
+    escape stands for itself: models write LaTeX, patterns and paths of Windows so, and it has no other meaning.
     """
     if not raw.strip():
         return {}
@@ -447,7 +461,7 @@ def parse_arguments(raw: str) -> dict[str, Any] | None:
         import json
 
         try:
-            value = _replace_surrogates(json.loads(raw, parse_constant=lambda name: None))
+            value = _replace_surrogates(json.loads(_ESCAPE.sub(_repair_escape, raw), parse_constant=lambda name: None))
         except ValueError:
             return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None

@@ -519,6 +519,7 @@ class AgentTurn:
             effort=options.effort,
             service_tier=options.service_tier,
             max_output=template.info.max_output,
+            session=self._deps.recorder.state.session,
         )
 
     def _record_usage(self, template: RequestTemplate, usage: Usage, *, estimated: bool = False) -> BudgetSpent | None:

@@ -16,8 +16,8 @@ from odin.core.provider import ModelInfo, RequestOptions, Strategy
 from odin.core.text import suggest_similar
 from odin.models.model_table import ModelTable
 from odin.providers.address import parse_address
+from odin.providers.contracts import get_contract
 from odin.providers.http import HttpClient
-from odin.providers.payload import accepts_effort, is_reasoning_model
 from odin.providers.settings import (
     DEFAULT_HEADER_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
@@ -27,7 +27,7 @@ from odin.providers.settings import (
     resolve_keys,
     split_keys,
 )
-from odin.providers.wire import ApiKey, FixedKey, KeySource, WireOptions
+from odin.providers.wire import ApiKey, FixedKey, KeySource, RunMemory, ServerMemory, WireOptions, is_openai
 
 if TYPE_CHECKING:
     from odin.config.auth import AuthFile
@@ -275,15 +275,14 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
     steps = next((row.price_steps for row in rows if row.price_input is not None or row.price_steps), ())
     options = RequestOptions()
     thinks = look_up("thinking", None)
-    if thinks is None and not accepts_effort(model):
+    contract = get_contract(model)
+    if thinks is None and contract.reasons is False:
         thinks = False
     if variant:
         from odin.models.pools import find_options
 
         options = find_options(f"{provider}/{model}", variant, rows, thinks=thinks)
-    # Models of OpenAI since GPT-4.1 are trained on apply_patch.
-    name = model.rpartition("/")[2]
-    edits = "patch" if is_reasoning_model(name) or name.startswith("gpt-4.1") else "replace"
+    edits = "patch" if contract.edits_by_patch else "replace"
     return ModelInfo(
         model,
         provider,
@@ -408,15 +407,22 @@ def connect_model(
     http: HttpClient,
     known: ModelTable | None = None,
     make_keys: MakeKeySource = use_first_key,
+    memory: ServerMemory | None = None,
 ) -> "tuple[WireAdapter, ModelInfo]":
     """Return a provider for this model, and the model's properties."""
     name, model = parse_ref(ref, settings, env)
     place = resolve_endpoint(name, settings, env)
     info = _build_model_info(name, model, settings, known or ModelTable())
-    return open_adapter(place, settings, http, make_keys(place)), info
+    return open_adapter(place, settings, http, make_keys(place), memory), info
 
 
-def open_adapter(place: Endpoint, settings: SettingsByProvider, http: HttpClient, keys: KeySource) -> "WireAdapter":
+def open_adapter(
+    place: Endpoint,
+    settings: SettingsByProvider,
+    http: HttpClient,
+    keys: KeySource,
+    memory: ServerMemory | None = None,
+) -> "WireAdapter":
     own = settings.get(place.provider, ProviderSettings())
     near = parse_address(place.base_url).is_loopback
     return _load_adapter(place.type)(
@@ -430,6 +436,8 @@ def open_adapter(place: Endpoint, settings: SettingsByProvider, http: HttpClient
             header_timeout=own.header_timeout or (LOCAL_TIMEOUT if near else DEFAULT_HEADER_TIMEOUT),
             key_places=place.key_places,
             prompt_caching=own.prompt_caching,
+            prompt_cache_key=own.prompt_cache_key,
+            memory=memory or RunMemory(),
         ),
     )
 
@@ -448,6 +456,10 @@ def _load_adapter(kind: ProviderType) -> "type[WireAdapter]":
         from odin.providers.gemini import GeminiProvider
 
         return GeminiProvider
+    if kind == "openai":
+        from odin.providers.openai import OpenAIProvider
+
+        return OpenAIProvider
     from odin.providers.openai_chat import ChatProvider
 
     return ChatProvider
@@ -457,9 +469,9 @@ def _choose_provider_type(own: ProviderSettings, preset: Preset | None, base_url
     kind = own.type or (preset.type if preset else None)
     if kind is None:
         kind = "anthropic" if base_url.rstrip("/").endswith("/anthropic") else "openai"
-    if kind == "openai":
-        return "openai-responses" if parse_address(base_url).host == "api.openai.com" else "openai-chat"
-    return kind
+    if kind == "openai" and base_url.rstrip("/").endswith("/chat/completions"):
+        return "openai-chat"
+    return "openai-responses" if kind == "openai" and is_openai(base_url) else kind
 
 
 def _read_base_url(preset: Preset | None, env: Mapping[str, str]) -> str:

@@ -41,7 +41,7 @@ from odin.providers.address import find_route, parse_address, set_proxy
 from odin.providers.http import HttpClient, HttpClients
 from odin.providers.settings import ProviderSettings
 from odin.providers.tool_adapters import AdaptiveTools, ReasoningCalls
-from odin.providers.wire import ApiKey, FixedKey, KeyAttempts, KeySource
+from odin.providers.wire import ApiKey, FixedKey, KeyAttempts, KeySource, Refusal
 
 if TYPE_CHECKING:
     from odin.models.key_pool import KeyPool
@@ -76,6 +76,8 @@ class SingleKey(FixedKey):
 
 class ModelConnector:
     """Connects to models by name. With `eager=False` nothing is connected until a model is named or listed.
+
+    Implements `ServerMemory` for the adapters.
 
     `http` and `tables` are those of the process; without them the connector has its own.
     """
@@ -401,7 +403,7 @@ class ModelConnector:
             info = await self._fit_context(info)
         else:
             http = self._get_http_client(parse_ref(ref, self._settings, self.env)[0])
-            provider, info = connect_model(ref, self._settings, self.env, http, self._table, self._get_keys)
+            provider, info = connect_model(ref, self._settings, self.env, http, self._table, self._get_keys, self)
             self._losses.append((ref.partition("/")[0], provider.losses))
             info = await self._fit_context(info, provider.url)
             if preconnect:
@@ -415,6 +417,12 @@ class ModelConnector:
         if info.calls_in_thinking or (info.calls_in_thinking is None and info.tools != "native"):
             provider = ReasoningCalls(provider, always=bool(info.calls_in_thinking))
         return provider, info
+
+    def has_refused(self, server: str, what: Refusal) -> bool:
+        return self._lists.has_refused(server, what)
+
+    def note_refusal(self, server: str, what: Refusal) -> None:
+        self._lists.note_refusal(server, what)
 
     def _get_keys(self, place: Endpoint) -> KeySource:
         """Return the keys of a provider, one pool for all its models."""

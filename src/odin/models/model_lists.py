@@ -2,7 +2,7 @@
 
 Servers list their models themselves, at `/models` of their API. Such a list is asked for when the user wants to see or
 choose a model, never before a prompt. It is kept in the cache folder, so that a server without configured models has a
-default model at the next start, and while it cannot be reached.
+default model at the next start, and while it cannot be reached. What a server has refused is kept there, too.
 """
 
 import time
@@ -32,7 +32,7 @@ from odin.models.keys import list_keys
 from odin.models.local_servers import LocalServer
 from odin.models.model_table import ModelTable
 from odin.providers.settings import ProviderSettings
-from odin.providers.wire import ListedModel, WireProvider
+from odin.providers.wire import ListedModel, Refusal, WireProvider
 
 ON_THIS_MACHINE = "on this machine"
 
@@ -156,11 +156,16 @@ _MAX_MODELS = 2_000
 _MAX_NAMED = 5
 
 
-class StoredList(Struct, frozen=True):
-    """The list of one server as it was at `time`."""
+_REFUSED_FOR_S = 7 * 86_400.0
+"""After a week a server is asked again for what it has refused: it may be a newer one."""
+
+
+class StoredList(Struct, frozen=True, omit_defaults=True):
+    """The list of one server as it was at `time`, and what the server has refused."""
 
     time: float
-    models: tuple[ListedModel, ...]
+    models: tuple[ListedModel, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 class ModelLists:
@@ -195,6 +200,17 @@ class ModelLists:
         self._asked[url] = models
         self._store(url)
 
+    def has_refused(self, server: str, what: Refusal) -> bool:
+        stored = self._load().get(server)
+        return stored is not None and what in stored.refused and time.time() - stored.time < _REFUSED_FOR_S
+
+    def note_refusal(self, server: str, what: Refusal) -> None:
+        """Keep what the server with this base URL has refused."""
+        self._stored = None
+        stored = self._load().get(server, StoredList(0.0))
+        refused = dict.fromkeys((*stored.refused, what))
+        self._keep(server, StoredList(time.time(), stored.models, tuple(refused)))
+
     def _load(self) -> dict[str, StoredList]:
         if self._stored is None:
             try:
@@ -205,8 +221,11 @@ class ModelLists:
 
     def _store(self, url: str) -> None:
         """Keep the list for later runs. A cache that cannot be written is no error."""
+        self._keep(url, StoredList(time.time(), self._asked[url]))
+
+    def _keep(self, url: str, entry: StoredList) -> None:
         self._stored = None
-        stored = {**self._load(), url: StoredList(time.time(), self._asked[url])}
+        stored = {**self._load(), url: entry}
         newest = sorted(stored, key=lambda key: stored[key].time)[-_MAX_SERVERS:]
         self._stored = {key: stored[key] for key in newest}
         try:

@@ -59,10 +59,10 @@ async def add_server(
     finally:
         await http.close()
     provider = _check_name(name, base_url, settings) if name else _choose_name(address, base_url, settings)
-    known = {**settings, provider: ProviderSettings("openai-chat", base_url)}
+    known = {**settings, provider: ProviderSettings("openai", base_url)}
     file = get_config_dir(env) / CONFIG_NAME
     if settings.get(provider, ProviderSettings()).base_url.rstrip("/") != base_url:
-        file = set_key(f"providers.{provider}", {"type": "openai-chat", "base_url": base_url}, env)
+        file = set_key(f"providers.{provider}", {"type": "openai", "base_url": base_url}, env)
     if key.strip():
         add_key(provider, key, known, env)
     ModelLists(env).store(f"{base_url}/chat/completions", models)

@@ -43,11 +43,10 @@ from odin.core.provider import (
     UsageChunk,
 )
 from odin.providers import errors
-from odin.providers.contracts import ModelContract, get_contract
+from odin.providers.contracts import REASONING_ROOM, ModelContract, get_contract
 from odin.providers.errors import ApiErrorInfo, ErrorContext
 from odin.providers.payload import (
     NO_OUTPUT,
-    REASONING_ROOM,
     BoundItems,
     CallIdMap,
     EncodedHistory,

@@ -20,6 +20,9 @@ ThinkingType = Literal["adaptive", "enabled", "disabled", "between_tools"]
 ToolApi = Literal["chat", "responses"]
 """The OpenAI API over which a model takes tools."""
 
+REASONING_ROOM = 4096
+"""Tokens for the reasoning of a model that cannot do without, if it should reason as little as it can."""
+
 
 class ModelContract(Struct, frozen=True, kw_only=True):
     """What a model accepts. The defaults are those of a model about which nothing is known.
@@ -27,6 +30,13 @@ class ModelContract(Struct, frozen=True, kw_only=True):
     `efforts`: lowest first; () if unknown, then the effort is sent as it was asked for. `reasons`: whether the model
     reasons unless told otherwise; None if unknown. `sampling`: temperature, top_p and top_k. `tool_apis`: in the order
     of preference. `max_output`: only of models that are not in models.json.
+
+    Of the OpenAI APIs: `chat_efforts` are those of Chat Completions, and `chat_tool_effort` is the only one with which
+    it takes tools. `completion_limit`: its limit is `max_completion_tokens`. `freeform`: tools may be called with plain
+    text. `edits_by_patch`: the model is trained on apply_patch.
+
+    Of the Gemini API: `budgets` are the thinking budget that stands for none, the least and the most, of models that
+    take no effort. `signed_calls`: a call is sent back with a thought signature, and results may contain images.
 
     Of the Messages API: `thinking` are the accepted types, that of thinking requests first. `display` asks for
     readable thinking; with `updates` its text is what the model says between two calls. `keeps_thinking`: that of
@@ -40,20 +50,32 @@ class ModelContract(Struct, frozen=True, kw_only=True):
     schemas: bool = False
     tool_apis: tuple[ToolApi, ...] = ("chat",)
     max_output: int = 0
+    chat_efforts: tuple[Effort, ...] = ()
+    chat_tool_effort: Effort | Literal[""] = ""
+    completion_limit: bool = False
+    freeform: bool = False
+    edits_by_patch: bool = False
+    budgets: tuple[int, int, int] = (0, 0, 0)
+    signed_calls: bool = False
     thinking: tuple[ThinkingType, ...] = ("enabled",)
     display: Literal["", "summarized", "updates"] = ""
     keeps_thinking: bool = False
     bound: bool = False
     reads: tuple[str, ...] = ()
 
-    def choose_effort(self, request: Request) -> str:
+    def choose_effort(self, request: Request, *, over_chat: bool = False) -> str:
         """Return the effort that the request names, or its thinking budget as one, or the next lower that it takes."""
+        efforts = (self.chat_efforts or self.efforts) if over_chat else self.efforts
         by_budget = "low" if request.thinking < 4096 else "medium" if request.thinking < 16384 else "high"
         asked = request.effort or by_budget
-        if asked in self.efforts or asked not in EFFORTS or not self.efforts:
+        if asked in efforts or asked not in EFFORTS or not efforts:
             return asked
-        lower = [one for one in self.efforts if EFFORTS.index(one) < EFFORTS.index(asked)]
-        return lower[-1] if lower else self.efforts[0]
+        lower = [one for one in efforts if EFFORTS.index(one) < EFFORTS.index(asked)]
+        return lower[-1] if lower else efforts[0]
+
+    def get_reasoning_room(self, request: Request) -> int:
+        """Return the tokens that a brief request needs besides those of the answer, at an API that takes an effort."""
+        return REASONING_ROOM if request.brief and self.reasons and self.efforts[:1] != ("none",) else 0
 
     def reads_from(self, model: str) -> bool:
         """True if it can use the thinking of another model."""
@@ -81,6 +103,53 @@ _BOUND = replace(_FABLE_5, bound=True)
 _BEFORE_5 = ("claude-opus-4-", "claude-sonnet-4-", "claude-haiku-4-", "claude-3-")
 _BEFORE_5_1 = ("claude-fable-5", "claude-mythos-5", "claude-opus-5", "claude-sonnet-5", *_BEFORE_5)
 
+# --- OpenAI ---
+
+_UP_TO_HIGH: tuple[Effort, ...] = ("low", "medium", "high")
+_NO_MAX: tuple[Effort, ...] = (*_UP_TO_HIGH, "xhigh")
+
+_GPT_4 = ModelContract(reasons=False, tool_apis=("chat", "responses"))
+_O_SERIES = ModelContract(
+    efforts=_UP_TO_HIGH,
+    chat_efforts=_UP_TO_HIGH,
+    reasons=True,
+    sampling=False,
+    schemas=True,
+    tool_apis=("chat", "responses"),
+    completion_limit=True,
+    edits_by_patch=True,
+)
+
+
+def _make_gpt(*efforts: Effort, chat_tool_effort: Effort | Literal[""] = "") -> ModelContract:
+    """Return the contract of a GPT since version 5. The effort `max` is known to the Responses API only."""
+    chat_efforts = tuple(effort for effort in efforts if effort != "max")
+    return replace(
+        _O_SERIES,
+        efforts=efforts,
+        chat_efforts=chat_efforts,
+        chat_tool_effort=chat_tool_effort,
+        tool_apis=("responses", "chat"),
+        freeform=True,
+    )
+
+
+_CODEX = _make_gpt(*_UP_TO_HIGH)
+_GPT_5_2 = _make_gpt("none", *_NO_MAX)
+_GPT_5_PRO = replace(_make_gpt("medium", "high", "xhigh"), tool_apis=("responses",))
+_GPT_5_4 = _make_gpt("none", *_NO_MAX, chat_tool_effort="none")
+_GPT_6 = _make_gpt("none", *_UP_TO_XHIGH, chat_tool_effort="none")
+_GPT_6_1 = replace(_make_gpt(*_UP_TO_XHIGH), tool_apis=("responses",))
+_GPT_OSS = ModelContract(efforts=_UP_TO_HIGH, chat_efforts=_UP_TO_HIGH, reasons=True)
+
+# --- Google ---
+
+_GEMINI_2_5 = ModelContract(schemas=True, reasons=True, budgets=(128, 128, 32_768))
+_GEMINI_4 = ModelContract(efforts=_UP_TO_HIGH, reasons=True, sampling=False, schemas=True, signed_calls=True)
+_GEMINI_3_FLASH = replace(_GEMINI_4, efforts=("minimal", *_UP_TO_HIGH))
+
+# --- all ---
+
 _ROWS: dict[str, ModelContract] = {
     "claude-3": replace(_BUDGET, thinking=(), reasons=False, max_output=8192),
     "claude-3-7": _BUDGET,
@@ -106,12 +175,64 @@ _ROWS: dict[str, ModelContract] = {
     "claude-fable-5": _FABLE_5,
     "claude-fable-5-1": replace(_BOUND, reads=("claude-mythos-5-1", "claude-opus-5-5", *_BEFORE_5_1)),
     "claude-fable-5-2": replace(_BOUND, reads=("claude-mythos-5-2",)),
+    "gpt-4o": replace(_GPT_4, schemas=True),
+    "gpt-4.1": replace(_GPT_4, schemas=True, edits_by_patch=True),
+    "gpt-5": _make_gpt("minimal", *_UP_TO_HIGH),
+    "gpt-5-chat": _GPT_4,
+    "gpt-5-codex": _CODEX,
+    "gpt-5-pro": replace(_GPT_5_PRO, efforts=("high",), chat_efforts=("high",)),
+    "gpt-5.1": _make_gpt("none", *_UP_TO_HIGH),
+    "gpt-5.1-chat": _GPT_4,
+    "gpt-5.1-codex": _CODEX,
+    "gpt-5.1-codex-max": _make_gpt(*_NO_MAX),
+    "gpt-5.2": _GPT_5_2,
+    "gpt-5.2-chat": _GPT_4,
+    "gpt-5.2-codex": _make_gpt(*_NO_MAX),
+    "gpt-5.2-pro": _GPT_5_PRO,
+    "gpt-5.3": _GPT_5_2,
+    "gpt-5.3-chat": _GPT_4,
+    "gpt-5.3-codex": _make_gpt(*_NO_MAX),
+    "gpt-5.4": _GPT_5_4,
+    "gpt-5.4-pro": _GPT_5_PRO,
+    "gpt-5.5": _GPT_5_4,
+    "gpt-5.5-pro": _GPT_5_PRO,
+    "gpt-5.6": _GPT_6,
+    "gpt-6": _GPT_6,
+    "gpt-6-astra": _GPT_6_1,
+    "gpt-6.1": _GPT_6,
+    "gpt-6.1-sol": _GPT_6_1,
+    "gemini-2.5-pro": _GEMINI_2_5,
+    "gemini-2.5-flash": replace(_GEMINI_2_5, budgets=(0, 1, 24_576)),
+    "gemini-2.5-flash-lite": replace(_GEMINI_2_5, budgets=(0, 512, 24_576)),
+    "gemini-3-pro": replace(_GEMINI_4, efforts=("low", "high")),
+    "gemini-3-flash": _GEMINI_3_FLASH,
+    "gemini-3.1-flash-lite": _GEMINI_3_FLASH,
+    "gemini-3.5-flash": _GEMINI_3_FLASH,
+    "gemini-3.5-flash-lite": _GEMINI_3_FLASH,
 }
 """By the beginning of the id, as far as the version goes: `claude-opus-5` is also `claude-opus-5-20260724`, but not
 `claude-opus-5-5`."""
 
-_FAMILIES: tuple[tuple[str, ModelContract], ...] = (("claude-", _BOUND),)
-"""For ids that no row names, by the beginning of the id. A new model most likely refuses what the newest refuses."""
+_REASONS = ModelContract(reasons=True)
+
+_FAMILIES: tuple[tuple[str, ModelContract], ...] = (
+    ("claude-", _BOUND),
+    ("gpt-oss", _GPT_OSS),
+    ("gpt-3", _GPT_4),
+    ("gpt-4", _GPT_4),
+    ("chatgpt-", _GPT_4),
+    ("gpt-", _GPT_6_1),
+    ("codex-", _CODEX),
+    *((start, _O_SERIES) for start in ("o1", "o3", "o4")),
+    *((start, ModelContract(reasons=False)) for start in ("gemini-1", "gemini-2.0")),
+    ("gemini-2.5", _GEMINI_2_5),
+    ("gemini-", _GEMINI_4),
+    *((start, _REASONS) for start in ("grok-", "magistral", "deepseek-r", "qwq", "kimi-k", "glm-", "minimax-m")),
+)
+"""For ids that no row names, by their beginning. A new model most likely refuses what the newest one refuses."""
+
+_REASONING_WORDS = ("thinking", "reason")
+"""In the names of open models that reason."""
 
 
 @lru_cache(maxsize=256)
@@ -121,7 +242,8 @@ def get_contract(model: str) -> ModelContract:
     found = [row for row in _ROWS if _is_version_of(name, row)]
     if found:
         return _ROWS[max(found, key=len)]
-    return next((contract for start, contract in _FAMILIES if name.startswith(start)), ModelContract())
+    other = _REASONS if any(word in name for word in _REASONING_WORDS) else ModelContract()
+    return next((contract for start, contract in _FAMILIES if name.startswith(start)), other)
 
 
 def _normalize(model: str) -> str:

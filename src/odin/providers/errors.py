@@ -21,11 +21,13 @@ from odin.core.errors import (
     BadReply,
     BadRequest,
     ContextOverflow,
+    EmptyReply,
     ModelNotFound,
     Overloaded,
     ProviderError,
     QuotaExhausted,
     RateLimited,
+    ReplyBlocked,
     StreamCut,
     StreamStalled,
     TlsFailed,
@@ -33,6 +35,7 @@ from odin.core.errors import (
 )
 from odin.core.format import clip_line
 from odin.core.policy import hide_key
+from odin.core.provider import EFFORTS
 from odin.providers.address import Address, Route
 
 TOO_LONG_PATTERN = (
@@ -40,7 +43,8 @@ TOO_LONG_PATTERN = (
     r"too many (input )?tokens|maximum (context|prompt|input|number of tokens)|exceed_context|reduce the length|"
     r"input length and `?max_tokens|token limit exceeded|exceed(s|ed) (the )?(model )?(token|context|input) limit|"
     r"prompt token count|input token count|max tokens allowed|input length should be|(?<!_)tokens? .{0,40}must be <=|"
-    r"exceeds the (limit|available context|maximum)|model_context_window_exceeded|prompt contains \d+ tokens"
+    r"exceeds the (limit|available context|maximum)|model_context_window_exceeded|prompt contains \d+ tokens|"
+    r"greater than the context length|n_keep .{0,20}n_ctx|message size \d+ exceeds limit|context window exceeds limit"
 )
 
 _NUMBER_PATTERN = r"(\d[\d,_]*)"
@@ -57,7 +61,8 @@ _LIMIT_PATTERNS = (
     rf"token limit:? {_NUMBER_PATTERN}",
     rf"input length should be \[\d+, ?{_NUMBER_PATTERN}\]",
     rf"in the prompt exceeds {_NUMBER_PATTERN}",
-    rf'n_ctx"?:? ?{_NUMBER_PATTERN}',
+    rf'n_ctx"?:? ?\(?{_NUMBER_PATTERN}',
+    rf"\(TPM\): Limit {_NUMBER_PATTERN}",
 )
 _SIZE_PATTERNS = (
     rf"too long: {_NUMBER_PATTERN} tokens",
@@ -79,6 +84,48 @@ def parse_context_limit(text: str) -> int:
 def parse_request_size(text: str) -> int:
     """Return the size of the rejected request named in an error text, or 0."""
     return _find_first_number(_SIZE_PATTERNS, text)
+
+
+_SPLIT_PATTERNS = (
+    # OpenRouter: https://github.com/MoonshotAI/kimi-code/issues/476; vLLM and DeepSeek: …/DeepSeek-Reasonix/issues/8004
+    rf"\((?:about )?{_NUMBER_PATTERN} (?:of|in the) (?:text input|input|messages|prompt)"
+    rf"(?:, {_NUMBER_PATTERN} of tool input)?, {_NUMBER_PATTERN} in the (?:output|completion)",
+    # Newer vLLM: https://github.com/AIDotNet/OpenCowork/issues/82
+    rf"output tokens and your prompt contains at least {_NUMBER_PATTERN} input tokens()()",
+    # Anthropic: https://github.com/anthropics/claude-code/issues/476
+    rf"context limit: {_NUMBER_PATTERN}() \+ {_NUMBER_PATTERN}",
+)
+"""The parts of a request as an error text counts them: its input, its tools, and the limit of the reply."""
+
+_LEAST_ROOM = 1024
+_MARGIN = 0.01
+"""A reply with less room is not worth a request. The counts of the input are estimates."""
+
+
+def parse_reply_room(text: str) -> int:
+    """Return how many tokens a reply may have, if an error text says that only its limit is too high; else 0."""
+    limit = parse_context_limit(text)
+    for pattern in _SPLIT_PATTERNS:
+        if found := re.search(pattern, text, re.IGNORECASE):
+            size, tools, _ = (int(re.sub(r"[,_]", "", part or "0") or 0) for part in found.groups())
+            room = limit - size - tools - int(limit * _MARGIN)
+            return room if room >= _LEAST_ROOM else 0
+    return 0
+
+
+_EFFORT_PATTERN = r"effort|thinking.?level"
+_NAMED_PATTERN = r"(?:supported|allowed|valid|possible) values(?: are)?:?(.*)|must be one of:?(.*)|set \S*effort to(.*)"
+_NO_EFFORT_PATTERN = r"(unrecognized|unknown|unsupported|unexpected|extra|not support|not permitted|not allowed)"
+
+
+def parse_lowest_effort(text: str) -> str | None:
+    """Return the lowest effort that a refusal names as supported; "" if it says that there is none, None if it is about
+    something else."""
+    if found := re.search(_NAMED_PATTERN, text, re.IGNORECASE | re.DOTALL):
+        words = set(re.findall(r"\w+", (found[1] or found[2] or found[3]).lower()))
+        if named := [effort for effort in EFFORTS if effort in words]:
+            return named[0]
+    return "" if _has_pattern(_EFFORT_PATTERN, text) and _has_pattern(_NO_EFFORT_PATTERN, text) else None
 
 
 def _find_first_number(patterns: tuple[str, ...], text: str) -> int:
@@ -250,6 +297,18 @@ def make_not_streamed_error(context: ErrorContext, body: bytes) -> ProviderError
     )
 
 
+_REPLY_KEYS = {"choices", "output", "candidates"}
+
+
+def is_reply_object(body: bytes) -> bool:
+    """True if the body is one JSON object that may be a reply of an API."""
+    try:
+        value: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError):
+        return False
+    return isinstance(value, dict) and not _REPLY_KEYS.isdisjoint(cast("dict[str, Any]", value))
+
+
 def parse_error_text(text: str) -> ApiErrorInfo | None:
     """Return the error if the text consists of nothing but an API's error body, else None."""
     try:
@@ -281,7 +340,12 @@ def make_incomplete_error(context: ErrorContext) -> StreamCut:
 # --- API errors ---
 
 # Patterns are compiled on first use, to keep start-up fast.
-_QUOTA_PATTERN = r"insufficient[ _](quota|balance|credit|funds)|credit balance|exceeded your current quota"
+_QUOTA_PATTERN = (
+    r"insufficient[ _](quota|balance|credit|funds)|credit balance|exceeded (your )?current quota|余额不足|"
+    r"(used all|out of) (available )?credits|spending limit|budget has been exceeded|(crossed|exceeded|over) budget|"
+    r"reached your specified api usage limits|(extra usage is|usage credits are) required|account in good standing|"
+    r"account is in good standing|, limit: 0\b|per-day"
+)
 _BILLING_PATTERN = r"billing|payment required"
 _BAD_KEY_PATTERN = (
     r"(incorrect|invalid|expired) (x-)?api[ _-]?key|api[ _-]?key (is |has )?(not valid|invalid|incorrect|expired)|"
@@ -300,7 +364,7 @@ def _has_pattern(pattern: str, text: str) -> bool:
 _CODES = {
     400: "invalid_request_error invalid_prompt INVALID_ARGUMENT FAILED_PRECONDITION",
     401: "authentication_error invalid_api_key API_KEY_INVALID UNAUTHENTICATED",
-    402: "billing_error insufficient_quota",
+    402: "billing_error insufficient_quota billing_not_active exceeded_current_quota_error budget_exceeded Arrearage",
     403: "permission_error PERMISSION_DENIED",
     404: "not_found_error model_not_found NOT_FOUND",
     413: "request_too_large context_length_exceeded exceed_context_size_error",
@@ -321,11 +385,14 @@ def make_reported_error(context: ErrorContext, rendered: ApiErrorInfo) -> Provid
 
 def make_api_error(context: ErrorContext, rendered: ApiErrorInfo, status: int, wait: float | None) -> ProviderError:
     """Choose the error by what the API reported, then by status."""
+    wait = parse_text_wait(rendered.message, time.time()) if wait is None else wait
     kind, message, hint = _classify_error(context, rendered, status, wait)
     code, type_ = (hide_key(text, context.key) for text in (rendered.code, rendered.type))
     error = kind(message, hint, status=status, code=code, type=type_, retry_after=wait)
     if isinstance(error, ContextOverflow):
-        error.limit, error.size = parse_context_limit(rendered.message), parse_request_size(rendered.message)
+        said = rendered.message
+        error.limit, error.size = parse_context_limit(said), parse_request_size(said)
+        error.room = parse_reply_room(said)
     return error
 
 
@@ -338,11 +405,16 @@ def _classify_error(
     code = status or meant or 500
     said = clip_line(hide_key(rendered.message, context.key)).rstrip(".")
     tail = f": {said}" if said else ""
-    if 413 in (code, meant) or (code in (400, 422, 500) and _has_pattern(TOO_LONG_PATTERN, rendered.message)):
+    if rendered.code == "tool_use_failed":
+        return EmptyReply, f"{context.name} could not read a tool call of the model{tail}.", _OTHER_MODEL_HINT
+    if rendered.code == "content_filter":
+        return ReplyBlocked, f"{context.name} blocked the prompt{tail}.", "Rephrase it, or use another model."
+    if _is_too_long(rendered.message, code, meant):
         model = context.model or context.name
         hint = "Start a new session, or ask for less at once."
         return ContextOverflow, f"The conversation is too long for {model}{tail}.", hint
-    if 402 in (code, meant) or (code in (400, 403, 429) and _is_quota_spent(rendered, is_limit=meant == 429)):
+    is_limit = meant == 429 or (code == 429 and wait is not None)
+    if 402 in (code, meant) or (code in _QUOTA_STATUSES and _is_quota_spent(rendered, is_limit=is_limit)):
         return QuotaExhausted, f"The quota or credit at {context.name} is used up{tail}.", "Check the billing there."
     if code in (401, 403) or meant == 401 or (code == 400 and _has_pattern(_BAD_KEY_PATTERN, rendered.message)):
         return AuthFailed, *_describe_auth_error(context, tail)
@@ -358,13 +430,27 @@ def _classify_error(
     return BadRequest, f"{context.name} refused the request (status {code}){tail}.", hint
 
 
+_OTHER_MODEL_HINT = "Try again, or use another model."
+
+_QUOTA_STATUSES = (400, 403, 412, 429, 500)
+"""With which servers say that there is no credit, besides 402: MiniMax with 500, Fireworks with 412."""
+
+
+def _is_too_long(message: str, code: int, meant: int) -> bool:
+    """True if a shorter request would pass: one alone may be too large for a rate limit, too."""
+    if 413 in (code, meant) or (code in (400, 422, 500) and _has_pattern(TOO_LONG_PATTERN, message)):
+        return True
+    return code == 429 and _has_pattern(r"request too large for", message)
+
+
 def _is_quota_spent(rendered: ApiErrorInfo, *, is_limit: bool) -> bool:
     """True if waiting a minute does not help. Google reports every limit as an exceeded quota and names it.
 
     `is_limit`: the API calls it a rate limit. Its text may then name the page that raises it, that of the billing.
     """
     if rendered.type == "RESOURCE_EXHAUSTED":
-        return "PerDay" in rendered.code or _has_pattern(r"credits? .{0,20}(depleted|used up)", rendered.message)
+        spent = r"credits? .{0,20}(depleted|used up)|, limit: 0\b"
+        return "PerDay" in rendered.code or _has_pattern(spent, rendered.message)
     if not is_limit and _has_pattern(_BILLING_PATTERN, rendered.message):
         return True
     return _has_pattern(_QUOTA_PATTERN, rendered.message)
@@ -519,6 +605,21 @@ def _parse_date_delay(text: str, now: float) -> float | None:
 
 _TIME_SPAN = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
 _SECONDS_BY_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+_TEXT_WAITS = (
+    r"(?:try again|retry) in ((?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+)",
+    r"retry after (\d+(?:\.\d+)?) seconds",
+    r"resets at (\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d))",
+)
+
+
+def parse_text_wait(text: str, now: float) -> float | None:
+    """Return the delay that an error text asks for, in seconds; None if it names none."""
+    for pattern in _TEXT_WAITS:
+        if found := re.search(pattern, text, re.IGNORECASE):
+            return parse_reset_delay(found[1], now)
+    return None
 
 
 def parse_reset_delay(text: str, now: float) -> float | None:

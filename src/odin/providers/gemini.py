@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, field
 
-from odin.core.errors import ReplyBlocked
+from odin.core.errors import BadRequest, ReplyBlocked
 from odin.core.message import (
     Message,
     PromptMessage,
@@ -27,6 +27,7 @@ from odin.core.message import (
 )
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
+from odin.providers.contracts import ModelContract, get_contract
 from odin.providers.errors import ApiErrorInfo, ErrorContext
 from odin.providers.payload import (
     IMAGES_INTRO,
@@ -37,7 +38,6 @@ from odin.providers.payload import (
     ImageSelection,
     ShownContent,
     append_items,
-    choose_effort,
     choose_history,
     decode_event,
     encode_arguments,
@@ -53,9 +53,6 @@ FOREIGN_SIGNATURE = "skip_thought_signature_validator"
 MAX_OUTPUT_TOKENS = 65_536
 _DEFAULT_THINKING = 8192
 """Tokens to leave for thinking if the model thinks by its own measure: they count as output."""
-
-_BUDGETS = {"pro": (128, 32_768), "flash": (0, 24_576), "lite": (512, 24_576)}
-"""The smallest and the largest thinking budget of Gemini 2.5."""
 
 
 class GeminiProvider(WireProvider):
@@ -84,14 +81,17 @@ class GeminiProvider(WireProvider):
         )
 
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
-        return encode_request(request, self.name, images, history)
+        return encode_request(request, self.name, images, history, effort=self.get_named_effort(request.model))
+
+    def adapt(self, request: Request, error: BadRequest) -> bool:
+        return self.learn_effort(request, error)
 
     def make_reader(self, context: ErrorContext, request: Request) -> WireReader:
         return _GeminiReader(context)
 
     def takes_answer_schema(self, request: Request) -> bool:
         """Models before Gemini 3 reject a schema beside tools, and later ones may call tools without end."""
-        return len(request.tools) == 1 and _parse_version(request.model) >= (2, 5)
+        return len(request.tools) == 1 and get_contract(request.model).schemas
 
 
 def _quote(model: str) -> str:
@@ -105,20 +105,25 @@ def _quote(model: str) -> str:
 
 
 def encode_request(
-    request: Request, provider: str, selection: ImageSelection | None = None, history: EncodedHistory | None = None
+    request: Request,
+    provider: str,
+    selection: ImageSelection | None = None,
+    history: EncodedHistory | None = None,
+    *,
+    effort: str | None = None,
 ) -> bytes:
     """Return the body with keys in a fixed order and contents last, so each request extends the bytes of the previous
-    one."""
-    version = _parse_version(request.model)
+    one. `effort` is sent instead of what the table says."""
+    contract = get_contract(request.model)
     # The generation config. The limit of the output includes the thinking, so there is room for both.
-    thinking = _encode_thinking(request, version)
+    thinking = _encode_thinking(request, contract) if effort is None else _encode_level(effort)
     room = thinking.get("thinkingBudget", 0)
-    if version >= (3, 0):
+    if contract.signed_calls:
         room = max(request.thinking, _DEFAULT_THINKING)
     options: dict[str, Any] = {
         "maxOutputTokens": max(request.max_tokens, min(request.max_tokens + room, MAX_OUTPUT_TOKENS))
     }
-    if request.temperature is not None and version < (3, 0):
+    if request.temperature is not None and contract.sampling:
         options["temperature"] = request.temperature
     if thinking:
         options["thinkingConfig"] = thinking
@@ -140,35 +145,28 @@ def encode_request(
     system = _encode_texts(*request.system)
     if system:
         body["systemInstruction"] = {"parts": system}
-    return append_items(body, "contents", _encode_contents(request, provider, version, selection, history))
+    return append_items(body, "contents", _encode_contents(request, provider, contract, selection, history))
 
 
-def _parse_version(model: str) -> tuple[int, int]:
-    """Return (2, 5) for gemini-2.5-pro, (99, 0) for an alias of the newest model, (0, 0) for other names."""
-    found = re.search(r"gemini-(?:(\d{1,2})(?:\.(\d{1,2}))?|\D*latest$)", model)
-    if not found:
-        return (0, 0)
-    return (int(found[1]), int(found[2] or 0)) if found[1] else (99, 0)
+def _encode_thinking(request: Request, contract: ModelContract) -> dict[str, Any]:
+    """Return the thinking config: a level, a token budget for Gemini 2.5, nothing for older models.
 
-
-def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, Any]:
-    """Return the thinking config: a level since Gemini 3, a token budget for 2.5, nothing for older models.
-
-    Models since Gemini 3 cannot be told not to think; without a level they use their default. The lowest level is
-    MINIMAL for the Flash models of Gemini 3, and LOW for others.
+    Models since Gemini 3 cannot be told not to think; without a level they use their default.
     """
-    if version >= (3, 0):
-        if not (request.thinking or request.effort):
-            return {}
-        least = "minimal" if version < (4, 0) and "flash" in request.model else "low"
-        return {"includeThoughts": True, "thinkingLevel": choose_effort(request, least, "high").upper()}
-    if version < (2, 5):
+    if contract.signed_calls:  # since Gemini 3
+        if request.thinking or request.effort:
+            return _encode_level(contract.choose_effort(request))
+        return {"thinkingLevel": contract.efforts[0].upper()} if request.brief else {}
+    off, least, most = contract.budgets
+    if not most:
         return {}
-    name = request.model
-    least, most = _BUDGETS["lite" if "lite" in name else "flash" if "flash" in name else "pro"]
     if not request.thinking:
-        return {"thinkingBudget": 0 if "flash" in name else least}
+        return {"thinkingBudget": off}
     return {"includeThoughts": True, "thinkingBudget": min(max(request.thinking, least), most)}
+
+
+def _encode_level(effort: str) -> dict[str, Any]:
+    return {"includeThoughts": True, "thinkingLevel": effort.upper()} if effort else {}
 
 
 _SCHEMA_KEYWORDS = (
@@ -202,7 +200,7 @@ def _clean_value(key: str, value: Any) -> Any:
 def _encode_contents(
     request: Request,
     provider: str,
-    version: tuple[int, int],
+    contract: ModelContract,
     selection: ImageSelection | None,
     history: EncodedHistory | None,
 ) -> bytes:
@@ -212,7 +210,7 @@ def _encode_contents(
     def encode(message: Message, index: int, ids: CallIdMap) -> list[dict[str, Any]]:
         if isinstance(message, ReplyMessage):
             own = may_replay(message, provider, request.model)
-            role, parts = "model", _encode_reply(message, own, version, ids)
+            role, parts = "model", _encode_reply(message, own, ids, signed=contract.signed_calls)
         elif isinstance(message, PromptMessage):
             role, parts = "user", _encode_prompt(shown.render(message), message.notes)
         else:
@@ -225,7 +223,7 @@ def _encode_contents(
                 names.append(_make_name(call.name if call else ""))
                 if call is not None:
                     left.remove(call)
-            role, parts = "user", _encode_results(message, names, version, ids, shown)
+            role, parts = "user", _encode_results(message, names, ids, shown, holds_images=contract.signed_calls)
         return [{"role": role, "parts": parts}] if parts else []
 
     return history.encode((request.model, request.images), encode)
@@ -243,14 +241,14 @@ def _encode_prompt(shown: ShownContent, notes: tuple[str, ...]) -> list[dict[str
     return [*_encode_images(shown), *_encode_texts(shown.text, *notes)]
 
 
-def _encode_reply(message: ReplyMessage, own: bool, version: tuple[int, int], ids: CallIdMap) -> list[dict[str, Any]]:
+def _encode_reply(message: ReplyMessage, own: bool, ids: CallIdMap, *, signed: bool) -> list[dict[str, Any]]:
     """Return the reply's parts. Thinking without a signature is not sent back."""
     parts: list[dict[str, Any]] = []
     is_first_call = True
     for part in message.parts:
         if isinstance(part, ToolCall):
             call = {"id": ids.get(part.id), "name": _make_name(part.name), "args": part.args}
-            needed = FOREIGN_SIGNATURE if is_first_call and version >= (3, 0) else ""
+            needed = FOREIGN_SIGNATURE if is_first_call and signed else ""
             signature = part.signature if own and part.signature else needed
             parts.append({"functionCall": call, **({"thoughtSignature": signature} if signature else {})})
             is_first_call = False
@@ -270,17 +268,17 @@ def _make_name(name: str) -> str:
 
 
 def _encode_results(
-    message: ToolMessage, names: list[str], version: tuple[int, int], ids: CallIdMap, selection: ImageSelection
+    message: ToolMessage, names: list[str], ids: CallIdMap, selection: ImageSelection, *, holds_images: bool
 ) -> list[dict[str, Any]]:
-    """Return the function responses. Images are parts of them since Gemini 3; for older models they follow."""
+    """Return the function responses. Images are parts of them, or follow where the model takes none there."""
     shown = [selection.render(result) for result in message.results]
     parts: list[dict[str, Any]] = []
     for result, name, content in zip(message.results, names, shown, strict=True):
         answer: dict[str, Any] = {"id": ids.get(result.call_id), "name": name}
         answer["response"] = _encode_response(result, content)
-        images = _encode_images(content) if version >= (3, 0) else []
+        images = _encode_images(content) if holds_images else []
         parts.append({"functionResponse": {**answer, **({"parts": images} if images else {})}})
-    images = _encode_images(*shown) if version < (3, 0) else []
+    images = [] if holds_images else _encode_images(*shown)
     return [*parts, *(_encode_texts(IMAGES_INTRO) if images else ()), *images, *_encode_texts(*message.notes)]
 
 
@@ -363,6 +361,8 @@ _BLOCK_REASONS = {
 
 class _GeminiReader(WireReader):
     """A response ends with its body: no event says that it is the last."""
+
+    reads_whole = True
 
     def __init__(self, context: ErrorContext) -> None:
         super().__init__(context)

@@ -5,14 +5,18 @@ are a user message, except for Mistral, which accepts none there. Reasoning is n
 whose API requires it.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any, cast
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from odin.core.message import Message, PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
+from odin.core.errors import BadRequest
+from odin.core.message import BilledUsage, Message, PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
+from odin.providers.contracts import get_contract
 from odin.providers.errors import ErrorContext
 from odin.providers.payload import (
     IMAGES_INTRO,
@@ -22,25 +26,23 @@ from odin.providers.payload import (
     ImageSelection,
     ShownContent,
     TokenDetails,
-    accepts_effort,
     append_items,
-    choose_effort,
     choose_history,
     decode_event,
     encode_arguments,
     encode_body,
     format_result,
-    get_lowest_effort,
-    get_reasoning_room,
     get_reply_model,
-    is_reasoning_model,
     make_data_url,
     make_legal_id,
     make_legal_name,
     make_short_id,
     may_replay,
 )
-from odin.providers.wire import ServerEvent, WireProvider, WireReader
+from odin.providers.wire import ServerEvent, WireProvider, WireReader, choose_cache_key, is_openai
+
+_NULL_PATTERN = r"content.{0,60}(null|nil|none)\b|(null|nil)\b.{0,60}content"
+"""How servers say that the content beside calls must not be null: Ollama, and several gateways."""
 
 
 class ChatProvider(WireProvider):
@@ -49,10 +51,27 @@ class ChatProvider(WireProvider):
     path = "/chat/completions"
 
     def takes_answer_schema(self, request: Request) -> bool:
-        return "://api.openai.com/" in self.url
+        return is_openai(self.url)
 
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
-        return encode_request(request, self.url, self.name, images, history)
+        return encode_request(
+            request,
+            self.url,
+            self.name,
+            images,
+            history,
+            effort=self.get_named_effort(request.model),
+            cache_key=choose_cache_key(request, self.url, self.server, self._options),
+            no_null=self._options.memory.has_refused(self.server, "null_content"),
+        )
+
+    def adapt(self, request: Request, error: BadRequest) -> bool:
+        said = str(error)
+        if "prompt_cache_key" in said:
+            return self._learn_once("prompt_cache_key")
+        if re.search(_NULL_PATTERN, said, re.IGNORECASE):
+            return self._learn_once("null_content")
+        return self.learn_effort(request, error)
 
     def make_reader(self, context: ErrorContext, request: Request) -> WireReader:
         return _ChatReader(context)
@@ -67,27 +86,41 @@ def encode_request(
     provider: str = "",
     selection: ImageSelection | None = None,
     history: EncodedHistory | None = None,
+    *,
+    effort: str | None = None,
+    cache_key: str = "",
+    no_null: bool = False,
 ) -> bytes:
     """Return the body with keys in a fixed order and messages last, so each request extends the bytes of the previous
-    one."""
-    reasoner = is_reasoning_model(request.model)
-    limit = "max_completion_tokens" if reasoner or "://api.openai.com/" in url else "max_tokens"
+    one.
+
+    `effort` is sent instead of what the table says. `no_null`: the content beside calls is never null.
+    """
+    contract = get_contract(request.model)
+    limit = "max_completion_tokens" if contract.completion_limit or is_openai(url) else "max_tokens"
     body: dict[str, Any] = {
         "model": request.model,
         "stream": True,
         "stream_options": {"include_usage": True},
-        limit: request.max_tokens + get_reasoning_room(request),
+        limit: request.max_tokens + contract.get_reasoning_room(request),
     }
-    if request.temperature is not None and not reasoner:
+    if request.temperature is not None and contract.sampling:
         body["temperature"] = request.temperature
     if _is_deepseek(url):
         body["thinking"] = {"type": "enabled" if request.thinking else "disabled"}
-    if (request.thinking or (request.effort and not _is_deepseek(url))) and accepts_effort(request.model):
-        body["reasoning_effort"] = choose_effort(request)
-    elif request.brief and (least := get_lowest_effort(request.model)):
-        body["reasoning_effort"] = least
+    asked = request.thinking or (request.effort and not _is_deepseek(url))
+    if effort is not None:
+        body |= {"reasoning_effort": effort} if effort else {}
+    elif request.tools and contract.chat_tool_effort:
+        body["reasoning_effort"] = contract.chat_tool_effort
+    elif asked and contract.reasons is not False:
+        body["reasoning_effort"] = contract.choose_effort(request, over_chat=True)
+    elif request.brief and contract.chat_efforts:
+        body["reasoning_effort"] = contract.chat_efforts[0]
     if request.service_tier:
         body["service_tier"] = request.service_tier
+    if cache_key:
+        body["prompt_cache_key"] = cache_key
     if request.schema is not None:
         shape = {"name": "reply", "schema": request.schema, **({"strict": True} if request.strict else {})}
         body["response_format"] = {"type": "json_schema", "json_schema": shape}
@@ -99,7 +132,7 @@ def encode_request(
             }
             for tool in request.tools
         ]
-    messages = _encode_messages(request, url, provider, selection, history)
+    messages = _encode_messages(request, url, provider, selection, history, no_null=no_null)
     return append_items(body, "messages", messages)
 
 
@@ -127,7 +160,13 @@ def _is_after_results(messages: tuple[Message, ...], index: int) -> bool:
 
 
 def _encode_messages(
-    request: Request, url: str, provider: str, selection: ImageSelection | None, history: EncodedHistory | None
+    request: Request,
+    url: str,
+    provider: str,
+    selection: ImageSelection | None,
+    history: EncodedHistory | None,
+    *,
+    no_null: bool,
 ) -> bytes:
     system = _join_texts(*request.system)
     strict = "://api.mistral.ai/" in url or any(name in request.model.lower() for name in _MISTRAL_MODELS)
@@ -141,14 +180,14 @@ def _encode_messages(
             return [*_BRIDGE, *prompt] if strict and prompt and _is_after_results(request.messages, index) else prompt
         if isinstance(message, ToolMessage):
             return _encode_results(message, ids, shown, strict)
-        rendered = _encode_assistant(message, ids)
+        rendered = _encode_assistant(message, ids, no_null=no_null)
         if recalls and message.calls:
             own = may_replay(message, provider, request.model)
             rendered[0]["reasoning_content"] = message.thinking if own else ""
         return rendered
 
     legal = make_short_id if "://api.mistral.ai/" in url else make_legal_id
-    items = history.encode((request.model, request.images, recalls), encode, legal)
+    items = history.encode((request.model, request.images, recalls, no_null), encode, legal)
     if not system:
         return items
     first = encode_body({"role": "system", "content": system})
@@ -181,7 +220,7 @@ def _encode_images(*shown: ShownContent) -> list[dict[str, Any]]:
     ]
 
 
-def _encode_assistant(message: ReplyMessage, ids: CallIdMap) -> list[dict[str, Any]]:
+def _encode_assistant(message: ReplyMessage, ids: CallIdMap, *, no_null: bool) -> list[dict[str, Any]]:
     text = message.text if message.text.strip() else None
     calls = [
         {
@@ -192,7 +231,7 @@ def _encode_assistant(message: ReplyMessage, ids: CallIdMap) -> list[dict[str, A
         for call in message.calls
     ]
     if calls:
-        return [{"role": "assistant", "content": text, "tool_calls": calls}]
+        return [{"role": "assistant", "content": text or ("" if no_null else None), "tool_calls": calls}]
     return [{"role": "assistant", "content": text}] if text else []
 
 
@@ -250,15 +289,25 @@ class _ChatChoice(Struct):
     delta: _ChatDelta | None = None
     message: _ChatDelta | None = None
     finish_reason: str | None = None
+    usage: "_ChatUsage | None" = None
+
+
+class _CostDetails(Struct):
+    upstream_inference_cost: float | None = None
 
 
 class _ChatUsage(Struct):
+    """`cost` is what OpenRouter bills; with a key of your own for the provider behind it, that bills the rest."""
+
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
     prompt_cache_hit_tokens: int | None = None
     prompt_tokens_details: TokenDetails | None = None
     completion_tokens_details: TokenDetails | None = None
+    cost: float | None = None
+    is_byok: bool | None = None
+    cost_details: _CostDetails | None = None
 
 
 class _ChatChunk(Struct):
@@ -329,6 +378,8 @@ class _CallTracker:
 
 
 class _ChatReader(WireReader):
+    reads_whole = True
+
     def __init__(self, context: ErrorContext) -> None:
         super().__init__(context)
         self._calls = _CallTracker()
@@ -345,16 +396,19 @@ class _ChatReader(WireReader):
         if chunk.error or event.name == "error":
             raise errors.make_reported_error(self._context, errors.parse_error_body(event.data))
         self._model = get_reply_model(chunk.model, self._context.model) if chunk.model else self._model
-        if chunk.usage is not None:
-            self._usage = chunk.usage
+        usage = chunk.usage or next((choice.usage for choice in chunk.choices or () if choice.usage), None)
+        if usage is not None:
+            self._usage = usage
         for choice in (chunk.choices or ())[:1]:
             yield from self._handle_delta(choice.delta or choice.message or _ChatDelta())
             if choice.finish_reason:
                 yield from self._settle(choice.finish_reason)
         if self.settled and self._usage is not None and not chunk.choices:
             self.done = True
-        elif chunk.usage is not None and not self.settled:  # some servers send it with every chunk
-            yield UsageChunk(_build_usage(chunk.usage))
+        elif chunk.choices and chunk.choices[0].message is not None:  # the whole reply
+            self.settled = self.done = True
+        elif usage is not None and not self.settled:  # some servers send it with every chunk
+            yield UsageChunk(_build_usage(usage))
 
     def finish(self) -> Iterator[Chunk]:
         if self._stop != "max_tokens":
@@ -424,10 +478,14 @@ def _build_usage(usage: _ChatUsage) -> Usage:
     output = usage.completion_tokens or 0
     reasoning = (usage.completion_tokens_details or TokenDetails()).reasoning_tokens or 0
     is_separate = reasoning > output or (usage.total_tokens or 0) == prompt + output + reasoning
-    return Usage(
+    tokens = Usage(
         input=max(0, prompt - read - write),
         output=output if is_separate else output - reasoning,
         cache_read=read,
         cache_write=write,
         reasoning=reasoning,
     )
+    if usage.cost is None:
+        return tokens
+    upstream = (usage.cost_details or _CostDetails()).upstream_inference_cost or 0.0
+    return BilledUsage(**asdict(tokens), billed_usd=usage.cost + (upstream if usage.is_byok else 0.0))

@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from odin.core.errors import BadRequest
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, Thinking, ToolCall, ToolMessage, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, ToolSpec, UsageChunk
 from odin.core.text import to_valid_unicode
 from odin.providers import errors
+from odin.providers.contracts import get_contract
 from odin.providers.errors import ApiErrorInfo, ErrorContext
 from odin.providers.payload import (
     CallIdMap,
@@ -22,22 +24,17 @@ from odin.providers.payload import (
     ImageSelection,
     ShownContent,
     TokenDetails,
-    accepts_effort,
     append_items,
-    choose_effort,
     choose_history,
     decode_event,
     encode_arguments,
     format_result,
-    get_lowest_effort,
-    get_reasoning_room,
     get_reply_model,
-    is_reasoning_model,
     make_data_url,
     make_legal_name,
     may_replay,
 )
-from odin.providers.wire import ServerEvent, WireProvider, WireReader
+from odin.providers.wire import ServerEvent, WireProvider, WireReader, choose_cache_key
 
 _MIN_OUTPUT_TOKENS = 16
 """The API's minimum for max_output_tokens."""
@@ -47,12 +44,23 @@ class ResponsesProvider(WireProvider):
     """One server with {base_url}/responses."""
 
     path = "/responses"
+    _summary = "auto"
 
     def takes_answer_schema(self, request: Request) -> bool:
-        return is_reasoning_model(request.model) or request.model.startswith(("gpt-4o", "gpt-4.1"))
+        return get_contract(request.model).schemas
 
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
-        return encode_request(request, self.name, images, history)
+        key = choose_cache_key(request, self.url, self.server, self._options)
+        effort = self.get_named_effort(request.model)
+        return encode_request(request, self.name, images, history, effort=effort, cache_key=key, summary=self._summary)
+
+    def adapt(self, request: Request, error: BadRequest) -> bool:
+        if "prompt_cache_key" in str(error):
+            return self._learn_once("prompt_cache_key")
+        if self._summary and "reasoning summar" in str(error):  # organizations that are not verified get none
+            self._summary = ""
+            return True
+        return self.learn_effort(request, error)
 
     def make_reader(self, context: ErrorContext, request: Request) -> WireReader:
         return _ResponsesReader(context, _find_freeform(request))
@@ -69,23 +77,39 @@ class _SealedReasoning(Struct):
 
 
 def encode_request(
-    request: Request, provider: str, selection: ImageSelection | None = None, history: EncodedHistory | None = None
+    request: Request,
+    provider: str,
+    selection: ImageSelection | None = None,
+    history: EncodedHistory | None = None,
+    *,
+    effort: str | None = None,
+    cache_key: str = "",
+    summary: str = "auto",
 ) -> bytes:
-    """Return the body with keys in a fixed order and input last, so each request extends the previous one."""
+    """Return the body with keys in a fixed order and input last, so each request extends the previous one.
+
+    `effort` is sent instead of what the table says.
+    """
+    contract = get_contract(request.model)
     asked = bool(request.thinking or request.effort)
-    reasons = is_reasoning_model(request.model) or (asked and accepts_effort(request.model))
+    reasons = asked if contract.reasons is None else contract.reasons
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
     if reasons:
         body["include"] = ["reasoning.encrypted_content"]
-    body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens) + get_reasoning_room(request)
-    if request.temperature is not None and not reasons:
+    body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens) + contract.get_reasoning_room(request)
+    if request.temperature is not None and contract.sampling and not reasons:
         body["temperature"] = request.temperature
-    if asked and reasons:
-        body["reasoning"] = {"effort": choose_effort(request), "summary": "auto"}
-    elif request.brief and (least := get_lowest_effort(request.model)):
-        body["reasoning"] = {"effort": least}
+    shown = {"summary": summary} if summary else {}
+    if effort is not None:
+        body |= {"reasoning": {"effort": effort, **shown}} if effort else {}
+    elif asked and reasons:
+        body["reasoning"] = {"effort": contract.choose_effort(request), **shown}
+    elif request.brief and contract.efforts:
+        body["reasoning"] = {"effort": contract.efforts[0]}
     if request.service_tier:
         body["service_tier"] = request.service_tier
+    if cache_key:
+        body["prompt_cache_key"] = cache_key
     if request.schema is not None:
         shape = {"type": "json_schema", "name": "reply", "schema": request.schema, "strict": request.strict}
         body["text"] = {"format": shape}
@@ -99,9 +123,8 @@ def encode_request(
 
 
 def _find_freeform(request: Request) -> dict[str, str]:
-    """Return the tools that are called with plain text, and the name of their argument. Models since GPT-5 can."""
-    name = request.model.rpartition("/")[2]
-    if not (name.startswith("codex") or (name.startswith("gpt-") and is_reasoning_model(name))):
+    """Return the tools that are called with plain text, and the name of their argument."""
+    if not get_contract(request.model).freeform:
         return {}
     return {tool.name: tool.freeform for tool in request.tools if tool.freeform}
 
@@ -246,6 +269,7 @@ class _ResponsesObject(Struct):
     usage: _ResponsesUsage | None = None
     incomplete_details: _IncompleteDetails | None = None
     error: _ResponsesError | None = None
+    output: list[_ResponsesItem] | None = None
 
 
 class _ResponsesEvent(Struct):
@@ -267,6 +291,8 @@ _DELTAS = (
 
 
 class _ResponsesReader(WireReader):
+    reads_whole = True
+
     def __init__(self, context: ErrorContext, freeform: Mapping[str, str]) -> None:
         super().__init__(context)
         self._freeform = freeform
@@ -280,6 +306,9 @@ class _ResponsesReader(WireReader):
         if event.data.strip() == b"[DONE]":
             return
         found = decode_event(_ResponsesEvent, event.data)
+        if not found.type:  # the whole response instead of its events
+            yield from self._read_whole(decode_event(_ResponsesObject, event.data))
+            return
         kind = found.type.removeprefix("response.")
         if kind in _DELTAS:
             yield from self._handle_delta(kind, found)
@@ -292,6 +321,12 @@ class _ResponsesReader(WireReader):
             yield from self._end_item(found)
         elif kind in ("completed", "incomplete", "failed", "error", "cancelled"):
             self._finish_response(found)
+
+    def _read_whole(self, response: _ResponsesObject) -> Iterator[Chunk]:
+        for index, item in enumerate(response.output or ()):
+            yield from self._end_item(_ResponsesEvent(output_index=index, item=item))
+        status = response.status if response.status in ("failed", "cancelled") else "completed"
+        self._finish_response(_ResponsesEvent(f"response.{status}", response=response))
 
     def finish(self) -> Iterator[Chunk]:
         yield UsageChunk(self._usage)

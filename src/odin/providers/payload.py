@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from odin.core.errors import ProviderError
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolMessage, ToolResult, is_extension_of
-from odin.core.provider import EFFORTS, Request
+from odin.core.provider import Request
 
 if TYPE_CHECKING:
     from hashlib import blake2b
@@ -481,65 +481,3 @@ def get_reply_model(reported: str | None, requested: str) -> str:
     """Return the model of a reply. An API may report the exact version of the requested name."""
     reported = reported or requested
     return requested if reported.startswith(requested.removesuffix("-latest")) else reported
-
-
-def choose_effort(request: Request, least: str = EFFORTS[0], most: str = EFFORTS[-1]) -> str:
-    """Return the effort that the request names, or its thinking budget as low, medium or high.
-
-    `least` and `most` are the lowest and the highest effort that the API knows.
-    """
-    if request.effort in EFFORTS:
-        at = EFFORTS.index(request.effort)
-        return EFFORTS[min(max(at, EFFORTS.index(least)), EFFORTS.index(most))]
-    if request.effort:
-        return request.effort
-    if request.thinking < 4096:
-        return "low"
-    return "medium" if request.thinking < 16384 else "high"
-
-
-_PLAIN_MODELS = ("gpt-3", "gpt-4", "gemini-1", "gemini-2.0", "claude-3-5", "claude-3-haiku", "claude-3-opus")
-"""How the names of models that do not reason begin."""
-
-
-def is_reasoning_model(model: str) -> bool:
-    """True if an OpenAI model reasons before it answers; such a model takes no temperature."""
-    name = model.rpartition("/")[2]
-    if name.startswith("gpt-"):
-        return name[4:5] in "56789" and "-chat" not in name
-    return name.startswith("codex") or (name.startswith("o") and name[1:2].isdigit())
-
-
-REASONING_ROOM = 4096
-"""Tokens for the reasoning of a model that cannot do without, if it should reason as little as it can."""
-
-_REASONER_PATTERN = (
-    r"gpt-oss|grok|magistral|thinking|reason|deepseek-r|qwq|claude-[a-z]+-[5-9]|gemini-(2\.5|[3-9])|"
-    r"kimi-k|glm-|minimax-m"
-)
-"""Models that reason unless told otherwise, besides those of OpenAI."""
-
-
-def get_lowest_effort(model: str) -> str:
-    """Return the lowest effort that a model takes which reasons unless told otherwise; "" if that is not known."""
-    name = model.rpartition("/")[2]
-    if name.startswith("gpt-oss"):
-        return "low"
-    if not is_reasoning_model(name) or "-pro" in name:
-        return ""
-    if name.startswith("o") or "codex" in name:
-        return "low"
-    return "minimal" if re.match(r"gpt-5(?!\.)", name) else "none"
-
-
-def get_reasoning_room(request: Request) -> int:
-    """Return the tokens that a brief request needs besides those of the answer, at an API that takes an effort."""
-    if not request.brief or get_lowest_effort(request.model) == "none":
-        return 0
-    reasons = is_reasoning_model(request.model) or re.search(_REASONER_PATTERN, request.model, re.IGNORECASE)
-    return REASONING_ROOM if reasons else 0
-
-
-def accepts_effort(model: str) -> bool:
-    """False if the model is known not to reason."""
-    return not model.rpartition("/")[2].startswith(_PLAIN_MODELS)

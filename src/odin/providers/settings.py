@@ -79,7 +79,8 @@ class ProviderSettings(Struct, frozen=True, omit_defaults=True):
     """A provider's address and API. A preset name needs only what differs."""
 
     type: ProviderType | None = None
-    """The API type. `openai` means Responses at api.openai.com and Chat Completions elsewhere."""
+    """The API type. `openai` means Responses at api.openai.com, and elsewhere for GPT-5 and later if the server has it;
+    else Chat Completions."""
     base_url: str = ""
     """The URL before /messages, /chat/completions, /responses or /models, for example http://localhost:11434/v1."""
     api_key: str = ""
@@ -101,6 +102,9 @@ class ProviderSettings(Struct, frozen=True, omit_defaults=True):
     """Properties of its models by id. The first is the default model."""
     prompt_caching: bool = True
     """Request prompt caching from an Anthropic-compatible server; some gateways reject it."""
+    prompt_cache_key: bool | None = None
+    """Send a key for the session and the agent, by which OpenAI's servers find their cache. Default: to api.openai.com,
+    and to Azure for the models of OpenAI."""
     idle_timeout: Seconds | None = None
     """Seconds of silence within a reply before Odin gives up. Default: 90, or 900 for a server on this machine."""
     header_timeout: Seconds | None = None

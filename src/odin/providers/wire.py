@@ -8,15 +8,17 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from odin.core.errors import (
     BadReply,
     BadRequest,
     ConfigError,
+    ContextOverflow,
     EmptyReply,
     Misconfigured,
     ProviderError,
@@ -38,6 +40,7 @@ from odin.core.provider import (
 from odin.core.structured_output import get_output_tool, is_correction
 from odin.providers import errors
 from odin.providers.address import parse_address
+from odin.providers.contracts import get_contract
 from odin.providers.errors import ErrorContext, parse_reset_delay
 from odin.providers.http import HttpClient, HttpResponse
 from odin.providers.payload import (
@@ -171,9 +174,12 @@ class WireReader:
 
     `settled`: the stop reason is known and only usage can follow. `done`: the response is complete. `patience` is how
     many times the timeout a response may only ping. `finish` returns the last chunks: usage, then the stop.
+    `reads_whole`: it also takes a response that is one JSON object, which some servers send whatever was asked for, as
+    one event.
     """
 
     patience = 4
+    reads_whole: ClassVar[bool] = False
 
     def __init__(self, context: ErrorContext) -> None:
         self.settled = False
@@ -262,16 +268,70 @@ class FixedKey:
         return
 
 
+Refusal = Literal["responses", "null_content", "prompt_cache_key"]
+"""What a server has refused: the Responses API, `null` as the content beside calls, the cache key."""
+
+
+class ServerMemory(Protocol):
+    """What servers have refused, each known by its base URL."""
+
+    def has_refused(self, server: str, what: Refusal) -> bool: ...
+
+    def note_refusal(self, server: str, what: Refusal) -> None: ...
+
+
+class RunMemory:
+    """A memory that lasts as long as the process."""
+
+    def __init__(self) -> None:
+        self._refusals: set[tuple[str, Refusal]] = set()
+
+    def has_refused(self, server: str, what: Refusal) -> bool:
+        return (server, what) in self._refusals
+
+    def note_refusal(self, server: str, what: Refusal) -> None:
+        self._refusals.add((server, what))
+
+
 class WireOptions(Struct, frozen=True, kw_only=True):
     """How an adapter sends requests.
 
-    `key_places` is text for error messages: where the user can set the key.
+    `key_places` is text for error messages: where the user can set the key. `prompt_cache_key`: whether to send one;
+    None decides by the server.
     """
 
     idle_timeout: float = DEFAULT_IDLE_TIMEOUT
     header_timeout: float = DEFAULT_HEADER_TIMEOUT
     key_places: str = ""
     prompt_caching: bool = True
+    prompt_cache_key: bool | None = None
+    memory: ServerMemory = field(default_factory=RunMemory)
+
+
+def is_openai(url: str) -> bool:
+    """True for OpenAI's own servers, also the regional ones."""
+    host = parse_address(url).host
+    return host == "api.openai.com" or host.endswith(".api.openai.com")
+
+
+_AZURE_DOMAINS = (".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
+
+
+def choose_cache_key(request: Request, url: str, server: str, options: WireOptions) -> str:
+    """Return the key by which the servers of OpenAI find the cache of a prompt, or "".
+
+    It stands for the session and the agent, whose prompts begin alike. Others than OpenAI refuse it, and Azure refuses
+    it for the models of other vendors: https://github.com/MoonshotAI/kimi-code/issues/2611.
+    """
+    sends, is_own = options.prompt_cache_key, is_openai(url)
+    if sends is None:
+        azure = parse_address(url).host.endswith(_AZURE_DOMAINS)
+        sends = is_own or (azure and "responses" in get_contract(request.model).tool_apis)
+    if not (sends and request.session) or (not is_own and options.memory.has_refused(server, "prompt_cache_key")):
+        return ""
+    from hashlib import blake2b
+
+    return blake2b(f"{request.session}\0{request.agent}".encode(), digest_size=16).hexdigest()
 
 
 class ListedModel(Struct, frozen=True):
@@ -330,6 +390,12 @@ class WireProvider:
         self._headers: dict[ApiKey, dict[str, str]] = {}
         self._rejects_schemas = False
         self.losses = ThinkingLosses()
+        self._named_efforts: dict[str, str] = {}
+
+    @property
+    def server(self) -> str:
+        """The base URL."""
+        return self.url.removesuffix(self.path)
 
     def resolve_url(self, base_url: str) -> str:
         """Return the URL to post to. A base URL that already is the full URL is used as it is."""
@@ -357,7 +423,7 @@ class WireProvider:
             raise errors.make_status_error(self.make_error_context("", self._keys.choose()), status, {}, body)
 
     async def _fetch(self, path: str, timeout: float) -> tuple[str, int, bytes]:
-        url = f"{self.url.removesuffix(self.path)}{path}"
+        url = f"{self.server}{path}"
         return url, *await self._http.fetch(url, headers=self._make_headers(self._keys.choose()), timeout=timeout)
 
     def parse_models(self, body: bytes) -> tuple[ListedModel, ...]:
@@ -393,10 +459,6 @@ class WireProvider:
     ) -> PreparedRequest:
         return PreparedRequest(self.encode(request, images, history), {}, self.make_reader(context, request))
 
-    def adapt(self, request: Request, error: BadRequest) -> bool:
-        """Learn from a rejected request how this server takes it. True if it can be sent in another form now."""
-        return False
-
     def takes_answer_schema(self, request: Request) -> bool:
         """True if the API is known to enforce the schema of an answer beside the other tools of this request."""
         return False
@@ -411,17 +473,40 @@ class WireProvider:
             return request
         if not (self.takes_answer_schema(request) and is_strict_schema(tool.schema)):
             return request
-        return msgspec.structs.replace(request, tools=request.tools[:-1], schema=tool.schema, strict=True)
+        return replace(request, tools=request.tools[:-1], schema=tool.schema, strict=True)
+
+    def adapt(self, request: Request, error: BadRequest) -> bool:
+        """Learn from a rejected request how this server takes it. True if it can be sent in another form now."""
+        return False
+
+    def learn_effort(self, request: Request, error: BadRequest) -> bool:
+        """Use the lowest effort that the refusal names, from now on: once for each model."""
+        named = errors.parse_lowest_effort(str(error))
+        if named is None or request.model in self._named_efforts:
+            return False
+        self._named_efforts[request.model] = named
+        return True
+
+    def get_named_effort(self, model: str) -> str | None:
+        """Return the effort that the server has named for a model; "" if it takes none, None if it named none."""
+        return self._named_efforts.get(model)
+
+    def _learn_once(self, what: Refusal) -> bool:
+        if self._options.memory.has_refused(self.server, what):
+            return False
+        self._options.memory.note_refusal(self.server, what)
+        return True
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
         """Send the request and yield the reply.
 
         If the API rejects the images, send it without them: one bad image must not end a conversation. If it rejects
-        the schema of the answer, ask with a tool. If it rejects the key, send it with the next one; what has been
-        yielded then no longer counts.
+        the schema of the answer, ask with a tool. If only the limit of the reply does not fit, lower it. If it rejects
+        something else that `adapt` understands, send it otherwise. If it rejects the key, send it with the next one;
+        what has been yielded then no longer counts.
         """
         given, request = request, self._choose_answer_form(request)
-        options, attempts = self._options, KeyAttempts()
+        options, attempts, is_lowered = self._options, KeyAttempts(), False
         history = self.get_history(request.messages)
         while True:
             key = self._keys.choose(attempts)
@@ -438,7 +523,7 @@ class WireProvider:
                         if attempts.failed and chunk == WaitChunk("connecting"):
                             chunk = WaitChunk("retrying_key")
                         if isinstance(chunk, RateLimitChunk):
-                            chunk = msgspec.structs.replace(chunk, key=key.tail)
+                            chunk = replace(chunk, key=key.tail)
                             self._keys.record_limits(key, chunk)
                         yield chunk
             except ConfigError as error:
@@ -446,6 +531,9 @@ class WireProvider:
             except ProviderError as error:
                 if silent and not images.is_empty and is_about_images(error):
                     self._forget_images(images, error)
+                elif isinstance(error, ContextOverflow) and 0 < error.room < request.max_tokens and not is_lowered:
+                    lowered = {"max_tokens": error.room, "brief": False}
+                    request, given, is_lowered = replace(request, **lowered), replace(given, **lowered), True
                 elif silent and isinstance(error, BadRequest) and self.adapt(request, error):
                     continue
                 elif silent and isinstance(error, BadRequest) and request is not given:
@@ -575,7 +663,8 @@ class _EventStream:
             return self._parser.flush()
         if self._first:
             self._first = False
-            await self._check_start(data)
+            if not _may_begin_events(data):
+                return await self._read_whole(data)
         events = self._parser.feed(data)
         if any(event.name != "ping" for event in events):
             self._progress = self._clock()
@@ -601,15 +690,19 @@ class _EventStream:
             seconds = self._reader.patience * idle
             raise errors.make_idle_timeout_error(parse_address(self._call.context.url), seconds) from None
 
-    async def _check_start(self, data: bytes) -> None:
-        """Reject a response that does not start like an event stream: a page, a JSON object or a sentence."""
-        if _may_begin_events(data):
-            return
+    async def _read_whole(self, data: bytes) -> list[ServerEvent]:
+        """Return a response that does not start like an event stream as one event.
+
+        Reject what is no reply: a page, an error, a sentence.
+        """
         if not errors.is_web_page(data):
             data += await self._response.read_all(self._call.idle_timeout)
         if errors.is_web_page(data):
             raise errors.make_web_page_error(self._call.context, self._response.status)
-        raise errors.make_not_streamed_error(self._call.context, data)
+        if not (self._reader.reads_whole and errors.is_reply_object(data)):
+            raise errors.make_not_streamed_error(self._call.context, data)
+        self.ended = True
+        return [ServerEvent("", data)]
 
 
 _SSE_FIELDS = (b"data", b"event", b"id", b"retry", b":")

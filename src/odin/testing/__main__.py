@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def _serve(plan: ScriptFile, args: Any) -> int:
-    options = {name: getattr(plan, name) for name in ("models", "window", "local", "strict")}
+    options = {name: getattr(plan, name) for name in ("models", "window", "local", "strict", "odd")}
     signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     server = ScriptedServer(plan.turns, repeat=plan.repeat or args.repeat, port=args.port, **options)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from odin.testing.openai_rules import check_cache_key, check_chat_effort, check_temperature, is_reasoner
 from odin.testing.render import RenderedReply
 from odin.testing.script import StreamError
 from odin.testing.strict import (
@@ -141,7 +142,8 @@ _TOP_LEVEL_KEYS = split_keys(
     "model messages tools tool_choice stream stream_options max_tokens max_completion_tokens temperature top_p n "
     "stop presence_penalty frequency_penalty logit_bias logprobs top_logprobs user seed response_format "
     "parallel_tool_calls functions function_call reasoning_effort store metadata service_tier modalities audio "
-    "prediction web_search_options verbosity prompt_cache_key prompt_cache_retention safety_identifier"
+    "prediction web_search_options verbosity prompt_cache_key prompt_cache_retention "
+    "prompt_cache_options safety_identifier"
 )
 _MESSAGE_KEYS: dict[str, set[str]] = {
     "system": {"role", "content", "name"},
@@ -158,16 +160,7 @@ _PART_TYPES: dict[str, set[str]] = {
     "tool": {"text"},
 }
 _MAX_CALL_ID = 40
-_REASONING_MODEL = re.compile(r"(o\d|gpt-5)(?!.*chat)")
-_PLAIN_MODEL = re.compile(r"gpt-(3|4)")
 _MISTRAL_MODEL = re.compile(r"(?i)(mi|mini|dev|code|magi)stral|pixtral")
-_EFFORTS = {
-    r"gpt-oss|^o\d|codex": ("low", "medium", "high"),
-    r"^gpt-5(?!\.)": ("minimal", "low", "medium", "high"),
-    r"^gpt-5": ("none", "minimal", "low", "medium", "high", "xhigh"),
-    r"": ("none", "minimal", "low", "medium", "high", "xhigh", "max"),
-}
-"""The efforts that models take, by a pattern of their names; the first that matches counts."""
 
 
 def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[str] | None) -> None:
@@ -186,7 +179,7 @@ def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[s
             "empty_array",
         )
     _check_options(body)
-    check_sampling(body, 1, "max_tokens", "max_completion_tokens")
+    check_sampling(body, body.get("reasoning_effort"), 1, "max_tokens", "max_completion_tokens")
     _check_tools(body)
     _check_response_format(body, messages)
     checked = [_check_message(item, at, body["model"], accepts) for at, item in enumerate(messages)]
@@ -206,31 +199,19 @@ def _check_options(body: dict[str, Any]) -> None:
     if body.get("stream_options") is not None and not body.get("stream"):
         raise make_refusal("The 'stream_options' parameter is only allowed when 'stream' is enabled.", "stream_options")
     model = body["model"]
-    if _REASONING_MODEL.match(model) and body.get("max_tokens") is not None:
+    if is_reasoner(model) and body.get("max_tokens") is not None:
         raise make_refusal(
             "Unsupported parameter: 'max_tokens' is not supported with this model. "
             "Use 'max_completion_tokens' instead.",
             "max_tokens",
             "unsupported_parameter",
         )
-    if _PLAIN_MODEL.match(model) and body.get("reasoning_effort") is not None:
-        raise make_refusal("Unrecognized request argument supplied: reasoning_effort")
-    check_effort(model, body.get("reasoning_effort"), "reasoning_effort")
+    check_chat_effort(model, body.get("reasoning_effort"), has_tools=bool(body.get("tools")))
 
 
-def check_effort(model: str, effort: Any, param: str) -> None:
-    known = next((efforts for name, efforts in _EFFORTS.items() if re.search(name, model)), ())
-    if effort is None or effort in known:
-        return
-    choices = f"Supported values are: {', '.join(map(repr, known))}."
-    if effort not in _EFFORTS[""]:
-        raise make_refusal(f"Invalid value: '{effort}'. {choices}", param, "invalid_value")
-    text = f"Unsupported value: '{effort}' is not supported with the '{model}' model. {choices}"
-    raise make_refusal(text, param, "unsupported_value")
-
-
-def check_sampling(body: dict[str, Any], least: int, *limits: str) -> None:
-    """Check the temperature and that each limit of the output is at least `least`; shared by both OpenAI APIs."""
+def check_sampling(body: dict[str, Any], effort: Any, least: int, *limits: str) -> None:
+    """Check the temperature, the cache key and that each limit of the output is at least `least`, as both APIs do."""
+    check_cache_key(body.get("prompt_cache_key"))
     for name in limits:
         limit = body.get(name)
         if limit is not None and (as_int(limit) is None or limit < least):
@@ -244,13 +225,7 @@ def check_sampling(body: dict[str, Any], least: int, *limits: str) -> None:
         raise make_refusal(
             f"Invalid 'temperature': expected a number between 0 and 2, but got {heat!r} instead.", "temperature"
         )
-    if _REASONING_MODEL.match(body["model"]) and value != 1:
-        raise make_refusal(
-            f"Unsupported value: 'temperature' does not support {heat} with this model. Only the default (1) value is "
-            "supported.",
-            "temperature",
-            "unsupported_value",
-        )
+    check_temperature(body["model"], effort, value)
 
 
 # --- tools and formats ---

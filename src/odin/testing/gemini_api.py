@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from odin.testing.gemini_rules import check_thinking
 from odin.testing.render import RenderedCall, RenderedReply, is_sealed, seal_reasoning
 from odin.testing.script import StreamError
 from odin.testing.strict import (
@@ -247,18 +248,7 @@ def _check_options(body: dict[str, Any], accepts: Collection[str] | None) -> Non
 def _check_thinking(model: str, thinking: dict[str, Any], accepts: Collection[str] | None) -> None:
     known = ("includeThoughts", "thinkingBudget", "thinkingLevel")
     _check_keys(thinking, known, "generation_config.thinking_config", accepts)
-    level, budget = thinking.get("thinkingLevel"), thinking.get("thinkingBudget")
-    version = parse_version(model)
-    if level is not None and budget is not None:
-        raise RequestRefused("You can only set only one of thinking budget and thinking level.")
-    if level is not None and (version < (3, 0) or str(level).upper() not in ("MINIMAL", "LOW", "MEDIUM", "HIGH")):
-        raise RequestRefused(f"Thinking level {level} is not supported for this model.")
-    if version >= (4, 0) and (budget is not None or str(level).upper() == "MINIMAL"):
-        raise RequestRefused(f"Thinking {'budget' if level is None else 'level'} is not supported for this model.")
-    if budget == 0 and "pro" in model:
-        raise RequestRefused("Budget 0 is invalid. This model only works in thinking mode.")
-    if thinking and version < (2, 5):
-        raise RequestRefused("Thinking is not enabled for this model.")
+    check_thinking(model, thinking.get("thinkingLevel"), thinking.get("thinkingBudget"))
 
 
 def _check_tools(body: dict[str, Any], accepts: Collection[str] | None) -> None:

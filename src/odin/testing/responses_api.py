@@ -8,13 +8,13 @@ import msgspec
 from odin.testing.chat_api import build_error_body as build_error_body
 from odin.testing.chat_api import (
     check_call_id,
-    check_effort,
     check_function,
     check_function_call,
     check_json_schema,
     check_sampling,
     check_tool_choice,
 )
+from odin.testing.openai_rules import check_response_effort
 from odin.testing.render import RenderedCall, RenderedReply, is_sealed, seal_reasoning
 from odin.testing.script import StreamError
 from odin.testing.strict import (
@@ -224,7 +224,7 @@ _TOP_LEVEL_KEYS = split_keys(
     "model input instructions tools tool_choice parallel_tool_calls stream stream_options store "
     "previous_response_id conversation include max_output_tokens max_tool_calls metadata reasoning service_tier "
     "temperature text top_p top_logprobs truncation user background prompt prompt_cache_key "
-    "prompt_cache_retention safety_identifier"
+    "prompt_cache_retention prompt_cache_options safety_identifier"
 )
 _ITEM_KEYS: dict[str, set[str]] = {
     "message": {"type", "role", "content", "id", "status", "phase"},
@@ -255,7 +255,8 @@ def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[s
     if not isinstance(body.get("model"), str) or not body["model"]:
         raise make_missing_error("model")
     _check_options(body)
-    check_sampling(body, 16, "max_output_tokens")
+    effort = (as_object(body.get("reasoning")) or {}).get("effort")
+    check_sampling(body, effort, 16, "max_output_tokens")
     _check_tools(body)
     _check_format(body)
     items = _check_items(body, accepts)
@@ -280,14 +281,7 @@ def _check_options(body: dict[str, Any]) -> None:
     reasoning = as_object(wanted)
     if reasoning is None:
         raise make_refusal("Invalid type for 'reasoning': expected an object.", "reasoning", "invalid_type")
-    effort = reasoning.get("effort")
-    check_effort(body["model"], effort, "reasoning.effort")
-    if effort is not None and body["model"].startswith(("gpt-3", "gpt-4")):
-        raise make_refusal(
-            "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
-            "reasoning.effort",
-            "unsupported_parameter",
-        )
+    check_response_effort(body["model"], reasoning.get("effort"))
 
 
 def _check_tools(body: dict[str, Any]) -> None:

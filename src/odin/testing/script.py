@@ -283,6 +283,21 @@ def retry_after(seconds: float, form: RetryForm = "seconds") -> dict[str, str | 
     }
 
 
+Oddity = Literal[
+    "no_responses",
+    "no_usage",
+    "no_finish_reason",
+    "no_call_index",
+    "null_call_index",
+    "needs_content",
+    "needs_null_content",
+    "no_cache_key",
+    "comments",
+    "cr_lines",
+    "not_streamed",
+]
+"""What a server does otherwise than OpenAI; `odd_servers` says where each was seen."""
+
 Player = Callable[[SeenRequest], Turn]
 EmulatedServer = Literal["ollama", "llamacpp", "lmstudio", "vllm"]
 
@@ -345,6 +360,7 @@ class ScriptFile(Struct, frozen=True, forbid_unknown_fields=True):
     window: int | None = None
     local: EmulatedServer | EmulatedLocal | None = None
     strict: bool = True
+    odd: tuple[Oddity, ...] = ()
 
 
 def read_script(text: str | bytes) -> ScriptFile:

@@ -12,11 +12,19 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from odin.testing import anthropic_api, anthropic_rules, chat_api, gemini_api, responses_api, strict
+from odin.testing import (
+    anthropic_api,
+    anthropic_rules,
+    chat_api,
+    gemini_api,
+    odd_servers,
+    responses_api,
+    strict,
+)
 from odin.testing.anthropic_rules import BoundRequest
 from odin.testing.prompt_cache import MeteredPrompt, PromptCache, extract_prompt
 from odin.testing.render import render_reply, wants_contract
-from odin.testing.script import Api, EmulatedLocal, EmulatedServer, Player, Script, SeenRequest, Turn
+from odin.testing.script import Api, EmulatedLocal, EmulatedServer, Oddity, Player, Script, SeenRequest, Turn
 from odin.testing.strict import IssuedIds, RequestRefused
 from odin.testing.transport import ClientConnection, RawRequest, ServerAnswer
 
@@ -175,6 +183,7 @@ class ServerBehavior(Struct, frozen=True):
     strict: bool = True
     accepts: frozenset[str] = frozenset()
     betas: frozenset[str] = anthropic_rules.KNOWN_BETAS
+    odd: frozenset[Oddity] = frozenset()
 
 
 class Router:
@@ -229,6 +238,7 @@ class Router:
             raise RequestRefused("Request exceeds the maximum size", status=413)
         if not seen.json:
             strict.parse_body(seen.body)
+        odd_servers.check_request(seen.api, seen.json, behavior.odd)
         if behavior.strict:
             _WIRE_FORMATS[seen.api].check_request(seen.json, self._memory, None if behavior.local else behavior.accepts)
             if seen.api == "anthropic" and behavior.local is None:
@@ -273,10 +283,11 @@ class Router:
         self._memory.learn(seen.api, rendered)
         wire = _WIRE_FORMATS[seen.api]
         found = gemini_api.parse_path(seen.path) if seen.api == "gemini" else None
-        if not (found[1] if found else seen.json.get("stream") is True):
+        is_streamed = found[1] if found else seen.json.get("stream") is True
+        if not is_streamed or "not_streamed" in self._behavior.odd:
             return _make_json_answer(200, wire.build_reply(rendered, body))
         # The events with the turn's faults applied: no end, a malformed event, or a final error.
-        frames = wire.encode_frames(rendered, body)
+        frames = odd_servers.alter_frames(wire.encode_frames(rendered, body), self._behavior.odd)
         if turn.missing:
             frames = frames[: -turn.missing]
         if turn.garbled_after is not None:
@@ -336,8 +347,8 @@ class ScriptedServer:
     `repeat` starts over when the list is used up. `models` are the only known models (any if None). `window` is the
     context window in tokens beyond which requests are rejected. `local` makes it look like a local server. `accepts`
     are additional keys to accept; `strict=False` plays the turn for any JSON. `betas` are the values of
-    `anthropic-beta` that it knows, all of the vendor's if None: with `()` it is an older gateway. `clock` returns the
-    seconds by which the prompt cache of the API expires.
+    `anthropic-beta` that it knows, all of the vendor's if None: with `()` it is an older gateway. `odd` is what it does
+    otherwise than OpenAI. `clock` returns the seconds by which the prompt cache of the API expires.
 
     `requests` are the model requests received, `others` everything else, `rejected` the rejected requests and why.
     `dropped` are the blocks of thinking that the model was not shown, as the Anthropic API reports them.
@@ -353,6 +364,7 @@ class ScriptedServer:
         local: EmulatedServer | EmulatedLocal | None = None,
         strict: bool = True,
         accepts: Collection[str] = (),
+        odd: Collection[Oddity] = (),
         port: int = 0,
         clock: Callable[[], float] = time.monotonic,
         betas: Collection[str] | None = None,
@@ -366,7 +378,7 @@ class ScriptedServer:
         self.connections: set[ClientConnection] = set()
         emulated = EmulatedLocal(local) if isinstance(local, str) else local
         known = frozenset(anthropic_rules.KNOWN_BETAS if betas is None else betas)
-        behavior = ServerBehavior(self.models, window, emulated, strict, frozenset(accepts), known)
+        behavior = ServerBehavior(self.models, window, emulated, strict, frozenset(accepts), known, frozenset(odd))
         self._router = Router(self.script, behavior, self.rejected, clock)
         self.dropped = self._router.dropped
         self._changed = threading.Condition()
