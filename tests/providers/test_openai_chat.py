@@ -22,6 +22,7 @@ from odin.core.message import (
 from odin.core.provider import CallChunk, ReplyBuilder, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider, encode_request
+from odin.providers.payload import make_short_id
 from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests.waiting import LIMIT_S
@@ -284,6 +285,13 @@ async def test_call_is_assembled_from_fragments_of_every_format(
     assert list_calls(pieces) == wanted
     assert {piece.index for piece in pieces if isinstance(piece, CallChunk) and piece.done} == set(range(len(wanted)))
     assert pieces[-1].reason == "tool_use"
+
+
+def test_short_ids_are_nine_letters_and_digits_and_stay_different() -> None:
+    made = [make_short_id(f"call_{number}") for number in range(20_000)]
+    assert len(set(made)) == len(made)
+    assert all(len(name) == 9 and name.isascii() and name.isalnum() for name in made)
+    assert make_short_id("aB3dE6gH9") == "aB3dE6gH9"
 
 
 async def test_a_call_is_a_reason_to_stop() -> None:

@@ -60,6 +60,9 @@ class CallIds:
         return call_id in self._recorded or any(call_id in ids for ids in self._streaming.values())
 
 
+_EVENTS = CallIds.EVENTS | {CallDiscarded}
+
+
 class LoggedCallIds:
     """Makes the call ids of a log unique, event by event from its beginning."""
 
@@ -74,6 +77,8 @@ class LoggedCallIds:
     def apply(self, envelope: Envelope) -> Envelope:
         """Return the event with the ids that its calls have for every reader."""
         event, agent = envelope.event, envelope.agent
+        if not self._changed and type(event) not in _EVENTS:  # most events of most logs
+            return envelope
         if isinstance(event, Replied):
             event = self._read_reply(event, agent)
         elif isinstance(event, CallSpeculated):
