@@ -59,6 +59,13 @@ def test_a_call_that_started_early_keeps_its_id_in_the_reply() -> None:
     assert [getattr(again, "call_id", ""), reply.message.calls[0].id, getattr(ended, "call_id", "")] == ["x-1"] * 3
 
 
+def test_calls_of_one_reply_have_ids_of_their_own() -> None:
+    reply, ended = read(make_reply("x", "x", "y"), end("x"))
+    assert isinstance(reply, Replied)
+    assert [call.id for call in reply.message.calls] == ["x", "x-1", "y"]
+    assert getattr(ended, "call_id", "") == "x-1"
+
+
 def test_what_was_pruned_or_summarized_is_left_out_whatever_the_id_is_now() -> None:
     *_, pruned, summarized = read(
         make_reply("a"), make_reply("b"), make_reply("a"), ResultsPruned(("a", "b")), ContextSummarized("s", ("a",))

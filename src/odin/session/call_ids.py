@@ -39,12 +39,16 @@ class CallIds:
             case CallStreamed():
                 self._streaming.setdefault(agent, set()).add(event.call_id)
             case CallSpeculated():
-                self._recorded.add(event.call_id)
+                self.add(event.call_id)
             case Replied():
-                self._recorded.update(call.id for call in event.message.calls)
+                for call in event.message.calls:
+                    self.add(call.id)
                 self._streaming.pop(agent, None)
             case _:
                 self._streaming.pop(agent, None)
+
+    def add(self, call_id: str) -> None:
+        self._recorded.add(call_id)
 
     def choose(self, wanted: str) -> str:
         """Return an id for a new call that every API accepts: `wanted` if possible."""
@@ -60,7 +64,7 @@ class CallIds:
         return call_id in self._recorded or any(call_id in ids for ids in self._streaming.values())
 
 
-_EVENTS = CallIds.EVENTS | {CallDiscarded}
+_NAMING_EVENTS = frozenset((Replied, CallSpeculated, CallDiscarded))
 
 
 class LoggedCallIds:
@@ -77,7 +81,7 @@ class LoggedCallIds:
     def apply(self, envelope: Envelope) -> Envelope:
         """Return the event with the ids that its calls have for every reader."""
         event, agent = envelope.event, envelope.agent
-        if not self._changed and type(event) not in _EVENTS:  # most events of most logs
+        if not self._changed and type(event) not in _NAMING_EVENTS:  # most events of most logs
             return envelope
         if isinstance(event, Replied):
             event = self._read_reply(event, agent)
@@ -89,29 +93,26 @@ class LoggedCallIds:
                 self._speculated.pop((agent, event.call_id), None)
             if self._changed:
                 event = self._read_mention(event, agent)
-        if event is not envelope.event:
-            envelope = replace(envelope, event=event)
-        if type(event) in CallIds.EVENTS:
-            self._ids.apply(envelope)
-        return envelope
+        return envelope if event is envelope.event else replace(envelope, event=event)
 
     def _read_reply(self, event: Replied, agent: str) -> Replied:
         message = event.message
-        names = {call.id: self._name_call(call, agent) for call in message.calls}
+        names = [self._name_call(call, agent) for call in message.calls][::-1]
         if agent not in self._changed_agents:
             return event
-        parts = [replace(part, id=names[part.id]) if isinstance(part, ToolCall) else part for part in message.parts]
+        parts = [replace(part, id=names.pop()) if isinstance(part, ToolCall) else part for part in message.parts]
         return Replied(ReplyMessage(tuple(parts), "", message.model, message.stop, message.interrupted))
 
     def _name_call(self, call: ToolCall, agent: str) -> str:
         return self._speculated.pop((agent, call.id), "") or self._add_call(call.id, agent)
 
     def _add_call(self, call_id: str, agent: str) -> str:
-        if not self._ids.is_taken(call_id):
-            return call_id
-        chosen = self._ids.choose(call_id)
-        self._changed.setdefault((agent, call_id), [call_id]).append(chosen)
-        self._changed_agents.add(agent)
+        chosen = call_id
+        if self._ids.is_taken(call_id):
+            chosen = self._ids.choose(call_id)
+            self._changed.setdefault((agent, call_id), [call_id]).append(chosen)
+            self._changed_agents.add(agent)
+        self._ids.add(chosen)
         return chosen
 
     def _read_mention(self, event: AnyEvent, agent: str) -> AnyEvent:
