@@ -37,8 +37,9 @@ from .test_compaction_safety import FILLER
 class CountingServer:
     """Reads the file that the prompt names, and gives each call the same id."""
 
-    def __init__(self, call_id: str) -> None:
+    def __init__(self, call_id: str, *, thinks: bool = False) -> None:
         self._id = call_id
+        self._thinks = thinks
 
     def __call__(self, seen: SeenRequest) -> Turn:
         if is_summary(seen):
@@ -53,7 +54,7 @@ class CountingServer:
             ]
             return reply(calls=jobs)
         number = re.findall("read ([0-9]+)", last)[-1]
-        return call("Read", {"file_path": f"f{number}.txt"}, id=self._id)
+        return reply("", [call("Read", {"file_path": f"f{number}.txt"}, id=self._id)], "hm" if self._thinks else "")
 
 
 def list_ids(found: Iterable[Any]) -> list[str]:
@@ -101,13 +102,19 @@ async def check_readers(talk: Talk, log: Path, past: list[Envelope], count: int)
                 assert f"content of file {re.findall('[0-9]+', block.args['file_path'])[-1]}" in block.result
 
 
-@pytest.mark.parametrize(("api", "call_id"), [("anthropic", "call_1"), ("google", "")])
+@pytest.mark.parametrize(
+    ("api", "call_id", "model"),
+    [("anthropic", "call_1", ""), ("google", "", ""), ("anthropic", "call_1", "anthropic/claude-sonnet-5-5")],
+    ids=["repeated", "none", "bound thinking"],
+)
 async def test_every_reader_tells_the_calls_apart(
-    start: Start, workspace: Path, home: Path, api: Literal["anthropic", "google"], call_id: str
+    start: Start, workspace: Path, home: Path, api: Literal["anthropic", "google"], call_id: str, model: str
 ) -> None:
     for number in range(20):
         (workspace / f"f{number}.txt").write_text(f"content of file {number}\n")
-    talk = await start(CountingServer(call_id), api, config={"compaction": {"keep_turns": 1}})
+    options: dict[str, Any] = {"model": model, "effort": "high"} if model else {}
+    script = CountingServer(call_id, thinks=bool(model))
+    talk = await start(script, api, config={"compaction": {"keep_turns": 1}}, **options)
     for number in (1, 2):
         await talk.say(f"read {number}")
     await talk.client.submit(Compact())
@@ -130,30 +137,33 @@ async def test_every_reader_tells_the_calls_apart(
     session = (await talk.client.get_info()).session
     await talk.client.close()
     past = list(read_log(log))
-    resumed = await start(None, api, server=talk.server, resume=session)
+    resumed = await start(None, api, server=talk.server, resume=session, **options)
     await resumed.say("read 5")
     await check_readers(resumed, log, past, 11)
     await resumed.client.close()
     past = list(read_log(log))
-    forked = await start(None, api, server=talk.server, resume=session, fork=True)
+    forked = await start(None, api, server=talk.server, resume=session, fork=True, **options)
     await forked.say("read 6")
     (copy,) = set(home.rglob("main.jsonl")) - {log}
     await check_readers(forked, copy, past, 12)
     report = await replay_session(ReplayOptions(session=session, cwd=str(workspace), yes=True))
     assert report.same, format_report(report, verbose=True)
-    assert talk.server.rejected == []
+    assert talk.server.rejected == talk.server.dropped == []
     if api == "anthropic":
         contents = [block for seen in talk.server.requests for message in seen.messages for block in message["content"]]
         uses = [block for block in contents if block["type"] == "tool_use" and block["name"] == "Read"]
+        assert any(block["type"] == "thinking" for block in contents) == bool(model)
         list_ids(path for path, _ in {(block["input"]["file_path"], block["id"]) for block in uses})
 
 
 async def test_a_log_with_repeated_ids_is_read_the_same_by_all_and_continued(
     start: Start, workspace: Path, home: Path
 ) -> None:
+    """Thinking that is bound to the conversation with the ids as they were sent is left out, not refused."""
     for number in range(1, 5):
         (workspace / f"f{number}.txt").write_text(f"content of file {number}\n")
-    talk = await start(CountingServer("call_1"))
+    options: dict[str, Any] = {"model": "anthropic/claude-sonnet-5-5", "effort": "high"}
+    talk = await start(CountingServer("call_1", thinks=True), **options)
     for number in (1, 2, 3):
         await talk.say(f"read {number}")
     session = (await talk.client.get_info()).session
@@ -161,7 +171,7 @@ async def test_a_log_with_repeated_ids_is_read_the_same_by_all_and_continued(
     (log,) = home.rglob("main.jsonl")
     log.write_text(re.sub('"call_1-[0-9]"', '"call_1"', log.read_text()))
     past = list(read_log(log))
-    resumed = await start(None, server=talk.server, resume=session)
+    resumed = await start(None, server=talk.server, resume=session, **options)
     await resumed.say("read 4")
     await check_readers(resumed, log, past, 4)
-    assert talk.server.rejected == []
+    assert talk.server.rejected == talk.server.dropped == []

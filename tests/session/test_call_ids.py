@@ -19,9 +19,9 @@ def read(*events: AnyEvent | tuple[str, AnyEvent]) -> list[AnyEvent]:
     return [ids.apply(Envelope(seq, 0.0, "s", event, agent)).event for seq, (agent, event) in enumerate(pairs)]
 
 
-def make_reply(*ids: str, number: int = 0, provider: str = "p") -> Replied:
+def make_reply(*ids: str, number: int = 0) -> Replied:
     calls = (ToolCall(call_id, "LS", {"number": number}) for call_id in ids)
-    return Replied(ReplyMessage((Thinking("hm", "signed"), Text("I look."), *calls), provider, "m", "tool_use"))
+    return Replied(ReplyMessage((Thinking("hm", "signed"), Text("I look."), *calls), "p", "m", "tool_use"))
 
 
 def end(call_id: str, text: str = "") -> ToolEnded:
@@ -72,12 +72,6 @@ def test_what_was_pruned_or_summarized_is_left_out_whatever_the_id_is_now() -> N
     )
     assert pruned == ResultsPruned(("a", "a-2", "b"))
     assert summarized == ContextSummarized("s", ("a", "a-2"))
-
-
-def test_thinking_is_not_sent_again_behind_an_id_that_was_sent_otherwise() -> None:
-    events = [make_reply("a"), make_reply("a"), make_reply("b"), ("agent-1", make_reply("c")), make_reply("d")]
-    providers = [event.message.provider for event in read(*events) if isinstance(event, Replied)]
-    assert providers == ["p", "", "", "p", ""]
 
 
 @st.composite

@@ -5,8 +5,8 @@ some give no ids, and none knows the calls that a compaction or a rewind has tak
 agents. So the id of a call is chosen against the whole log: the server's own if no other call has it.
 
 Logs of earlier versions, in which only the ids of one request were unique, get theirs made unique while they are read,
-always the same way. What a model bound to the conversation as it was sent is not sent with other ids: from the first
-changed id on, an agent's replies count as those of another model, whose thinking is left out.
+always the same way. Thinking that is bound to what was sent with other ids is left out where requests are encoded, as
+after any other change of what comes before it.
 """
 
 from functools import cache
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from odin.core.call_events import CallDiscarded, CallSpeculated, CallStreamed, Replied, ReplyDiscarded, ReplyRolledBack
 from odin.core.event import AgentStarted, AnyEvent, ContextSummarized, Envelope, ResultsPruned, TurnEnded
-from odin.core.message import ReplyMessage, ToolCall
+from odin.core.message import ToolCall
 
 _MAX_CHARS = 40
 """OpenAI takes no longer id, and none of the APIs takes other characters than letters, digits, `_` and `-`."""
@@ -76,7 +76,6 @@ class LoggedCallIds:
         """By agent and id in the log: the ids of calls whose reply is not complete."""
         self._changed: dict[tuple[str, str], list[str]] = {}
         """By agent and id in the log: the ids of all calls that have it there, the newest last."""
-        self._changed_agents: set[str] = set()
 
     def apply(self, envelope: Envelope) -> Envelope:
         """Return the event with the ids that its calls have for every reader."""
@@ -96,12 +95,12 @@ class LoggedCallIds:
         return envelope if event is envelope.event else replace(envelope, event=event)
 
     def _read_reply(self, event: Replied, agent: str) -> Replied:
-        message = event.message
-        names = [self._name_call(call, agent) for call in message.calls][::-1]
-        if agent not in self._changed_agents:
+        names = [self._name_call(call, agent) for call in event.message.calls]
+        if names == [call.id for call in event.message.calls]:
             return event
-        parts = [replace(part, id=names.pop()) if isinstance(part, ToolCall) else part for part in message.parts]
-        return Replied(ReplyMessage(tuple(parts), "", message.model, message.stop, message.interrupted))
+        left = iter(names)
+        parts = [replace(part, id=next(left)) if isinstance(part, ToolCall) else part for part in event.message.parts]
+        return Replied(replace(event.message, parts=tuple(parts)))
 
     def _name_call(self, call: ToolCall, agent: str) -> str:
         return self._speculated.pop((agent, call.id), "") or self._add_call(call.id, agent)
@@ -111,7 +110,6 @@ class LoggedCallIds:
         if self._ids.is_taken(call_id):
             chosen = self._ids.choose(call_id)
             self._changed.setdefault((agent, call_id), [call_id]).append(chosen)
-            self._changed_agents.add(agent)
         self._ids.add(chosen)
         return chosen
 
