@@ -49,8 +49,8 @@ THINKERS: dict[str, dict[str, Any]] = {
     },
     "adaptive": {
         "api": "anthropic",
-        "model": "anthropic/claude-opus-5",
-        "config": {"providers": {"anthropic": {"models": {"claude-opus-5": {"context": 32_000}}}}},
+        "model": "anthropic/anthropic.claude-opus-5-v1:0",
+        "config": {},
     },
     "responses": {
         "api": "openai",
@@ -64,7 +64,7 @@ THINKERS: dict[str, dict[str, Any]] = {
 
 OTHER = {
     "anthropic": "anthropic/two",
-    "adaptive": "anthropic/claude-sonnet-5",
+    "adaptive": "anthropic/anthropic.claude-sonnet-5-v1:0",
     "responses": "openai/gpt-5-two",
     "gemini": "google/gemini-3-two",
     "chat": "openai/two",
