@@ -16,7 +16,18 @@ from odin.testing.strict import IssuedIds, RequestRefused
 from .histories import TOOLS
 
 OPENAI_MODELS = (
-    *("gpt-6-astra", "gpt-6.1-sol", "gpt-6.1-terra", "gpt-6-sol", "gpt-6-luna", "gpt-5.6", "gpt-5.6-terra", "gpt-5.5"),
+    *(
+        "gpt-6.2-astra",
+        "gpt-6.2-sol",
+        "gpt-6-astra",
+        "gpt-6.1-sol",
+        "gpt-6.1-terra",
+        "gpt-6-sol",
+        "gpt-6-luna",
+        "gpt-5.6",
+        "gpt-5.6-terra",
+        "gpt-5.5",
+    ),
     *("gpt-5.5-pro", "gpt-5.4-mini", "gpt-5.3-codex", "gpt-5.2", "gpt-5.1", "gpt-5.1-codex", "gpt-5", "gpt-5-nano"),
     *("gpt-5-pro", "gpt-5-chat-latest", "gpt-4.1", "gpt-4o-mini", "o3", "o4-mini-2025-04-16", "gpt-oss-20b", "qwen3"),
 )

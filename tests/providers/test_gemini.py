@@ -172,6 +172,20 @@ def test_images_are_parts_of_the_result_or_follow_it(model: str, inside: bool, t
 # --- signatures ---
 
 
+@pytest.mark.parametrize("said", ["Corrupted thought signature.", "Invalid thought signature."])
+async def test_a_signature_that_is_refused_is_not_sent_again(said: str) -> None:
+    """As after a change of the server behind a gateway: https://docs.apiyi.com/en/faq/gemini-thought-signature-missing."""
+    with ScriptedServer([call("Read", {"file_path": "/x"}), fault(400, message=said), say("a"), say("b")]) as server:
+        async with open_provider(server.url) as google:
+            first, _ = await get_reply(google, Request(MODEL, (PROMPT,), tools=TOOLS))
+            history = (PROMPT, first, ToolMessage((ToolResult(first.calls[0].id, "text"),)))
+            for _ in range(2):
+                await get_reply(google, Request(MODEL, history, tools=TOOLS))
+        sent = [seen.messages[1]["parts"][-1]["thoughtSignature"] for seen in server.requests[1:]]
+        assert sent[0] != FOREIGN_SIGNATURE
+        assert (sent[1:], server.rejected) == ([FOREIGN_SIGNATURE] * 2, [])
+
+
 async def test_signature_is_sent_back_with_its_call_and_only_to_its_model() -> None:
     script = [reply("", [call("Read", {}), call("Grep", {})], "hm"), say("done", thinking="so")]
     async with open_provider((server := ScriptedServer(script).start()).url) as provider:

@@ -85,6 +85,25 @@ class TestWhichApi:
         stored = json.loads(next(tmp_path.rglob(CACHE_NAME)).read_bytes())
         assert stored[server.openai_url]["refused"] == ["responses"]
 
+    async def test_a_conversation_goes_on_over_chat_at_a_server_without_responses(self) -> None:
+        script = [call("Read", {"file_path": "/x"}), say("done"), say("more")]
+        with ScriptedServer(script, odd=["no_responses"]) as server:
+            async with connect(server, "gpt-6-luna") as provider:
+                history: tuple[Message, ...] = PROMPT
+                for _ in range(2):
+                    message, _ = await get_reply(provider, Request("gpt-6-luna", history, tools=TOOLS))
+                    results = tuple(ToolResult(one.id, "text") for one in message.calls)
+                    history = (*history, message, ToolMessage(results) if results else PromptMessage("go on"))
+            assert [seen.status for seen in server.requests] == [404, 200, 200]
+            assert len(server.rejected) == 1
+
+    async def test_a_model_without_tools_over_chat_says_so(self) -> None:
+        with ScriptedServer([], odd=["no_responses"]) as server:
+            async with connect(server, "gpt-6.1-sol") as provider:
+                with pytest.raises(BadRequest, match="Function tools with reasoning_effort") as caught:
+                    await get_reply(provider, Request("gpt-6.1-sol", PROMPT, tools=TOOLS))
+            assert caught.value.hint == "gpt-6.1-sol takes tools over the Responses API, which own does not have."
+
     async def test_an_unknown_model_says_nothing_about_the_server(self) -> None:
         with ScriptedServer([say("a")], models=["gpt-6-luna"]) as server:
             memory = RunMemory()

@@ -201,6 +201,7 @@ _ROWS: dict[str, ModelContract] = {
     "gpt-6-astra": _GPT_6_1,
     "gpt-6.1": _GPT_6,
     "gpt-6.1-sol": _GPT_6_1,
+    "gpt-6.2": replace(_GPT_6_1, tool_apis=("responses", "chat")),
     "gemini-2.5-pro": _GEMINI_2_5,
     "gemini-2.5-flash": replace(_GEMINI_2_5, budgets=(0, 1, 24_576)),
     "gemini-2.5-flash-lite": replace(_GEMINI_2_5, budgets=(0, 512, 24_576)),

@@ -60,6 +60,7 @@ class GeminiProvider(WireProvider):
 
     path = ""
     list_path = "/models?pageSize=1000"
+    _trusts_signatures = True
 
     def resolve_url(self, base_url: str) -> str:
         base = base_url.partition("/models/")[0]
@@ -81,9 +82,15 @@ class GeminiProvider(WireProvider):
         )
 
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
-        return encode_request(request, self.name, images, history, effort=self.get_named_effort(request.model))
+        effort = self.get_named_effort(request.model)
+        provider = self.name if self._trusts_signatures else ""
+        return encode_request(request, provider, images, history, effort=effort)
 
     def adapt(self, request: Request, error: BadRequest) -> bool:
+        """A signature that is refused, as after a change of the server behind a gateway, is not sent again."""
+        if self._trusts_signatures and re.search(r"thought.?signature", str(error), re.IGNORECASE):
+            self._trusts_signatures = False
+            return True
         return self.learn_effort(request, error)
 
     def make_reader(self, context: ErrorContext, request: Request) -> WireReader:
@@ -226,7 +233,7 @@ def _encode_contents(
             role, parts = "user", _encode_results(message, names, ids, shown, holds_images=contract.signed_calls)
         return [{"role": role, "parts": parts}] if parts else []
 
-    return history.encode((request.model, request.images), encode)
+    return history.encode((request.model, request.images, provider), encode)
 
 
 def _encode_texts(*texts: str) -> list[dict[str, Any]]:

@@ -55,15 +55,21 @@ class OpenAIProvider(ChatProvider):
                 is_refused = True
             else:
                 return
-        async with aclosing(super().stream(request)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        try:
+            async with aclosing(super().stream(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except BadRequest as error:
+            if request.tools and "chat" not in get_contract(request.model).tool_apis:
+                error.hint = f"{request.model} takes tools over the Responses API, which {self.name} does not have."
+            raise
         if is_refused:
             memory.note_refusal(self.server, "responses")
 
 
 def _is_unknown_endpoint(error: ProviderError) -> bool:
     """True if the server may lack the API. That it does is known when it answers over the other one."""
+    named = re.search(_UNKNOWN_PATTERN, str(error), re.IGNORECASE) is not None
     if error.status in (404, 405):
-        return error.code != "model_not_found"
-    return error.status == 400 and re.search(_UNKNOWN_PATTERN, str(error), re.IGNORECASE) is not None
+        return named or error.code != "model_not_found"
+    return named and error.status == 400

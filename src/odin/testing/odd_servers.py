@@ -13,7 +13,8 @@ def check_request(api: Api, body: dict[str, Any], odd: Collection[Oddity]) -> No
     """Refuse what only some servers refuse, in their words."""
     if "no_responses" in odd and api == "responses":
         # https://github.com/DayuanJiang/next-ai-draw-io/pull/382
-        raise RequestRefused("Invalid URL (POST /v1/responses)", status=404, type="invalid_request_error")
+        sentence = "Invalid URL (POST /v1/responses)"
+        raise RequestRefused(sentence, status=404, type="invalid_request_error", code="unknown_url")
     if "no_cache_key" in odd and "prompt_cache_key" in body:
         # https://github.com/anomalyco/opencode/issues/45113
         raise make_refusal("Validation: Unsupported parameter(s): `prompt_cache_key`")

@@ -65,6 +65,12 @@ RULES = (
         chat_efforts="low medium high xhigh",  # _CHAT_MAX_PAGE
     ),
     OpenAIRule(
+        r"gpt-6\.2",
+        "low medium high xhigh max",
+        "https://dev.to/hassann/how-to-use-gpt-62-astra-api-3j9l",
+        chat_efforts="low medium high xhigh",
+    ),
+    OpenAIRule(
         r"gpt-6",
         "none low medium high xhigh max",
         "https://openrouter.ai/docs/cookbook/evaluate-and-optimize/model-migrations/gpt-6.md",
