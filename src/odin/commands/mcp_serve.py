@@ -8,10 +8,9 @@ For the others the call ends with the question; the turn waits until they repeat
 import asyncio
 import os
 import weakref
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import anyio
 import msgspec
@@ -27,12 +26,8 @@ from mcp_types import (
     ElicitRequestFormParams,
     ElicitResult,
     InputRequiredResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
-    ServerCapabilities,
     TextContent,
     ToolAnnotations,
 )
@@ -94,7 +89,6 @@ _CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=True)
 
 Request = ServerRequestContext[Any]
 CallResult = CallToolResult | InputRequiredResult
-ListT = TypeVar("ListT")
 
 
 async def serve(cwd: str, model: str, permission_mode: str, commands_ask: CommandsAsk, *, yes: bool) -> int:
@@ -142,30 +136,9 @@ def make_server(host: "ServedSessions") -> Server[Any]:
             why = error.describe() if isinstance(error, OdinError) else str(error)
             return CallToolResult(content=[TextContent(text=why)], is_error=True)
 
-    return _ToolServer(
-        "odin",
-        version=__version__,
-        instructions=_INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_prompts=_list_nothing(ListPromptsResult(prompts=[])),
-        on_list_resources=_list_nothing(ListResourcesResult(resources=[])),
-        on_list_resource_templates=_list_nothing(ListResourceTemplatesResult(resource_templates=[])),
+    return Server(
+        "odin", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
-
-
-class _ToolServer(Server[Any]):
-    """Announces what there is: tools. Clients that ask for other lists all the same get empty ones."""
-
-    def get_capabilities(self, *args: Any, **options: Any) -> ServerCapabilities:
-        return super().get_capabilities(*args, **options).model_copy(update={"prompts": None, "resources": None})
-
-
-def _list_nothing(result: ListT) -> Callable[[Request, PaginatedRequestParams | None], Awaitable[ListT]]:
-    async def answer(context: Request, params: PaginatedRequestParams | None) -> ListT:
-        return result
-
-    return answer
 
 
 def _make_result(value: dict[str, Any]) -> CallToolResult:

@@ -124,7 +124,7 @@ def _is_told(structured: Any, parts: list[str]) -> bool:
     Servers made with the official package wrap what is no object: `{"result": "text"}`.
     """
     fields = cast("dict[str, Any]", structured) if isinstance(structured, dict) else {}
-    value = fields["result"] if fields.keys() == {"result"} else structured
+    value: Any = fields["result"] if fields.keys() == {"result"} else cast("Any", structured)
     items = cast("list[Any]", value) if isinstance(value, list) else []
     if items and len(items) == len(parts) and all(map(_is_same, parts, items)):
         return True

@@ -38,11 +38,12 @@ _EXAMPLES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "arra
 
 def make_arguments(schema: dict[str, Any]) -> dict[str, Any]:
     """Return arguments that fit a schema as far as its types say."""
-    wanted = schema.get("required") or []
-    found = {name: field for name, field in (schema.get("properties") or {}).items() if name in wanted}
+    fields: dict[str, dict[str, Any]] = schema.get("properties") or {}
+    wanted: list[str] = schema.get("required") or []
     return {
-        name: field["enum"][0] if field.get("enum") else _EXAMPLES.get(field.get("type"), "x")
-        for name, field in found.items()
+        name: field["enum"][0] if field.get("enum") else _EXAMPLES.get(str(field.get("type")), "x")
+        for name, field in fields.items()
+        if name in wanted
     }
 
 
@@ -55,7 +56,7 @@ def make_player(calls: list[dict[str, Any]]) -> Any:
         offered = {
             tool["name"]: tool["input_schema"] for tool in seen.json["tools"] if tool["name"].startswith("mcp__")
         }
-        wanted = [(f"mcp__{SERVER}__{one['name']}", one.get("arguments") or {}) for one in calls]
+        wanted: list[tuple[str, Any]] = [(f"mcp__{SERVER}__{one['name']}", one.get("arguments") or {}) for one in calls]
         wanted = wanted or [(name, make_arguments(schema)) for name, schema in offered.items()]
         turns = [call(name, given, id=f"c{number}") for number, (name, given) in enumerate(wanted)]
         return msgspec.structs.replace(turns[0], calls=tuple(one.calls[0] for one in turns)) if turns else say("none")

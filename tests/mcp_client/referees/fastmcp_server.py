@@ -1,23 +1,24 @@
 """A server made with fastmcp, which most servers in Python are."""
 
-from typing import Any
+# It runs in the environment that has fastmcp.
+# pyright: basic, reportMissingImports=false
 
-from fastmcp import Context, FastMCP  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-from fastmcp.tools.base import ToolResult  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+from fastmcp import Context, FastMCP
+from fastmcp.tools.base import ToolResult
 
-server: Any = FastMCP("fast")
+server = FastMCP("fast")
 
 
 @server.tool
-def find_rows() -> Any:
+def find_rows() -> ToolResult:
     """Find rows."""
     return ToolResult(content="Found 2 rows.", structured_content={"rows": [{"id": 17}]})
 
 
 @server.tool
-async def ask_name(context: Context) -> str:  # pyright: ignore[reportUnknownParameterType]
+async def ask_name(context: Context) -> str:
     """Ask who is there."""
-    answer: Any = await context.elicit("Who are you?", response_type=str)
+    answer = await context.elicit("Who are you?", response_type=str)
     return f"{answer.action}: {getattr(answer, 'data', '')}"
 
 

@@ -46,19 +46,15 @@ SCENARIOS = {
 SAMPLE = {(HANDSHAKE, "auth/scope-step-up"), (MODERN, "sep-2322-client-request-state")}
 
 SERVED = {
-    HANDSHAKE: (
-        "server-initialize ping resources-list prompts-list server-sse-multiple-streams dns-rebinding-protection "
-        "tools-list"
-    ),
+    HANDSHAKE: ("server-initialize ping tools-list server-sse-multiple-streams dns-rebinding-protection"),
     MODERN: (
-        "tools-list resources-list prompts-list server-sse-multiple-streams sep-2164-resource-not-found "
-        "dns-rebinding-protection caching "
+        "tools-list server-sse-multiple-streams sep-2164-resource-not-found dns-rebinding-protection "
         "input-required-result-missing-input-response input-required-result-unsupported-methods "
         "input-required-result-ignore-extra-params input-required-result-validate-input"
     ),
 }
-"""The server scenarios that need nothing but a server. The others call tools named `test_…`, or read resources and
-prompts that the suite wants a server to have, or are about what Odin does not announce."""
+"""The server scenarios that need nothing but a server. The others call tools named `test_…`, or list and read resources
+and prompts, which Odin neither has nor announces; the suite takes it for a fault to answer without announcing."""
 
 PARTLY = "server-stateless"
 """The scenario that wants such tools only for some checks: it calls those "not testable"."""
