@@ -47,12 +47,13 @@ docs: setup
 docs-check: setup
 	$(BIN)/python bin/docs.py
 
-# What the newest SDKs of the vendors added to or removed from their wire formats.
+# What the newest SDKs of the vendors added to or removed from their wire formats, and what the newest referees of MCP say.
 wires: setup
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT \
+	@{ folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT \
 	  && { $(BIN)/python -m pip install --quiet --disable-pip-version-check --target "$$folder" anthropic openai google-genai \
 	  || { echo "The SDKs could not be installed; the lines above say why."; exit 2; }; } \
-	  && PYTHONPATH="$$folder" $(BIN)/python bin/wires.py $(ARGS)
+	  && PYTHONPATH="$$folder" $(BIN)/python bin/wires.py $(ARGS); }; sdks=$$?; \
+	  $(BIN)/python bin/referees.py $(ARGS) && exit $$sdks
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist build

@@ -19,7 +19,7 @@ FAULT = OPTIONS.get("fault", "")
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 unanswered: list[Any] = []
-counts = {"lists": 0}
+counts: dict[str, Any] = {"lists": 0}
 current: dict[str, Any] = {}
 ERA = Path(OPTIONS["era_file"]).read_text() if "era_file" in OPTIONS else OPTIONS.get("era", "")
 MODERN = "2026-07-28"
@@ -130,7 +130,8 @@ def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> 
         return {}
     if name == "change":
         OPTIONS["tools"] = [tool("fresh")]
-        send(method="notifications/tools/list_changed")
+        asked = {"_meta": {f"{META}subscriptionId": counts["listening"]}} if ERA == MODERN else {}
+        send(method="notifications/tools/list_changed", params=asked)
         return text("changed")
     if name == "answer":
         return json.loads(args["text"])
@@ -143,7 +144,7 @@ def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> 
 
 DISCOVERED: dict[str, Any] = {
     "supportedVersions": [MODERN],
-    "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
+    "capabilities": {"tools": {"listChanged": True}, "prompts": {}, "resources": {}},
     "_meta": {f"{META}serverInfo": {"name": "tiny", "version": "1"}},
 }
 
@@ -208,6 +209,13 @@ def answer(request: dict[str, Any]) -> None:
     hints = {"ttlMs": OPTIONS.get("ttl", 0), "cacheScope": "private"} if ERA == MODERN else {}
     current.clear()
     current.update(params)
+    if method == "subscriptions/listen":
+        # https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/subscriptions
+        counts["listening"] = number
+        meta = {f"{META}subscriptionId": number}
+        granted = {"notifications": params["notifications"], "_meta": meta}
+        send(method="notifications/subscriptions/acknowledged", params=granted)
+        return
     if method == "tools/list":
         send(id=number, result={"tools": list_tools(), **hints})
         counts["lists"] += 1

@@ -297,6 +297,12 @@ LINK = {"type": "resource_link", "uri": "mem://1", "name": "one", "title": "The 
             {"content": [{"type": "text", "text": json.dumps(TWO_ROWS, indent=1)}], "structuredContent": TWO_ROWS},
             json.dumps(TWO_ROWS, indent=1),
         ),
+        ({"content": [{"type": "text", "text": "Hi."}], "structuredContent": {"result": "Hi."}}, "Hi."),
+        ({"content": [{"type": "text", "text": "7"}], "structuredContent": {"result": 7}}, "7"),
+        (
+            {"content": [{"type": "text", "text": text} for text in "ab"], "structuredContent": {"result": ["a", "b"]}},
+            "a\nb",
+        ),
         ({"content": [], "structuredContent": TWO_ROWS}, '{"rows":[{"id":17},{"id":18}]}'),
         ({"content": [LINK]}, "[resource mem://1 (The one; text/plain): read it with ReadMcpResource]"),
         (

@@ -235,10 +235,11 @@ class ServerConnection:
 
     async def _run(self) -> None:
         problem, is_slow = explain_unusable(self.settings), False
-        # "auto" asks what the server speaks, and tries the handshake if it does not know. Some old programs end at this
-        # question, so a server that is known to want the handshake gets it at once, and others in the second attempt.
-        is_old = self.settings.transport == "sdk" or (bool(self._protocol) and not is_modern(self._protocol))
-        modes = ("legacy", "auto") if is_old else ("auto", "legacy")
+        # "auto" asks what the server speaks, and tries the handshake if it does not know. A program gets the handshake
+        # first: most that know both ask their users only after one, and some old programs end at the question. Over
+        # HTTP the question comes first: requests there say what they speak. Each attempt that fails changes this.
+        is_new = is_modern(self._protocol) if self._protocol else self.settings.transport == "http"
+        modes = ("auto", "legacy") if is_new else ("legacy", "auto")
         try:
             for attempt in range(1, ATTEMPTS + 1) if not problem else ():
                 self._set_status("connecting", attempt=attempt)
@@ -294,7 +295,9 @@ class ServerConnection:
                 self._set_status("ready", seconds=round(time.monotonic() - started, 3))
                 self._settled.set()
                 self._start_refresh()
+                listening = asyncio.create_task(_listen(client))
                 await _wait_for_any(self._stop, transport.closed)
+                listening.cancel()
                 self._client = None
         except Exception as error:
             if was_ready:
@@ -509,6 +512,18 @@ class ServerConnection:
             raise ServerUnavailable(f"The MCP server {self.name} {what} the call: {why}.") from None
         self._reconnects = 0
         return result
+
+
+async def _listen(client: Any) -> None:
+    """Ask a server without a handshake to announce changes of its lists. They come as those of the others do."""
+    kinds = ("tools", "prompts", "resources")
+    capabilities = ((kind, getattr(client.server_capabilities, kind)) for kind in kinds)
+    wanted = {f"{kind}_list_changed": True for kind, found in capabilities if found is not None and found.list_changed}
+    if wanted and is_modern(client.protocol_version):
+        with suppress(Exception):  # without announcements the lists are as they were
+            async with client.listen(**wanted) as changes:
+                async for _ in changes:
+                    pass
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:

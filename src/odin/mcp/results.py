@@ -5,7 +5,7 @@ import binascii
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -33,7 +33,7 @@ class ResultReader:
         """Return the output of a tool call."""
         self._add_blocks(result.content)
         structured = result.structured_content
-        if structured is not None and not any(_is_same(part, structured) for part in self._parts):
+        if structured is not None and not _is_told(structured, self._parts):
             self._parts.append(msgspec.json.encode(structured).decode())
         return self._build(is_error=bool(result.is_error))
 
@@ -118,8 +118,23 @@ class ResultReader:
         return True
 
 
+def _is_told(structured: Any, parts: list[str]) -> bool:
+    """True if a text says the same, or several do, one for each item.
+
+    Servers made with the official package wrap what is no object: `{"result": "text"}`.
+    """
+    fields = cast("dict[str, Any]", structured) if isinstance(structured, dict) else {}
+    value: Any = fields["result"] if fields.keys() == {"result"} else cast("Any", structured)
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    if items and len(items) == len(parts) and all(map(_is_same, parts, items)):
+        return True
+    return any(_is_same(part, structured) or _is_same(part, value) for part in parts)
+
+
 def _is_same(text: str, value: Any) -> bool:
-    """True if a text is the JSON of this value."""
+    """True if this text, or what it is the JSON of, is the value."""
+    if text == value:
+        return True
     try:
         return msgspec.json.decode(text) == value
     except (msgspec.DecodeError, RecursionError):

@@ -1,0 +1,31 @@
+"""A server made with fastmcp, which most servers in Python are."""
+
+# It runs in the environment that has fastmcp.
+# pyright: basic, reportMissingImports=false
+
+from fastmcp import Context, FastMCP
+from fastmcp.tools.base import ToolResult
+
+server = FastMCP("fast")
+
+
+@server.tool
+def find_rows() -> ToolResult:
+    """Find rows."""
+    return ToolResult(content="Found 2 rows.", structured_content={"rows": [{"id": 17}]})
+
+
+@server.tool
+async def ask_name(context: Context) -> str:
+    """Ask who is there."""
+    answer = await context.elicit("Who are you?", response_type=str)
+    return f"{answer.action}: {getattr(answer, 'data', '')}"
+
+
+@server.resource("mem://item/{n}")
+def read_item(n: str) -> str:
+    """The nth item."""
+    return f"item {n}"
+
+
+server.run(show_banner=False)
