@@ -171,6 +171,32 @@ def test_openai_reads_the_longest_prefix_that_ends_where_one_may_end(
     assert (usage.cache_read, usage.cache_write) == (read, written)
 
 
+@pytest.mark.parametrize(
+    ("model", "sent_again", "read"),
+    [
+        ("gpt-6-sol", True, "all"),
+        ("gpt-6-sol", False, "prompt"),
+        ("gpt-5.4", True, "prompt"),
+        ("gpt-5.4", False, "prompt"),
+    ],
+)
+def test_openai_models_since_gpt_5_6_keep_the_reasoning_of_earlier_turns(
+    model: str, sent_again: bool, read: str
+) -> None:
+    thought: Block = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x" * 4000}
+    loop: list[Block] = [
+        {"role": "user", "content": LONG},
+        thought,
+        {"type": "function_call", "call_id": "a", "name": "Read", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": LONG},
+    ]
+    later = [*loop, {"role": "user", "content": "next"}] if sent_again else [loop[0], *loop[2:], {"role": "user"}]
+    bodies: list[dict[str, Any]] = [{"model": model, "input": items} for items in (loop[:1], loop, later)]
+    prompt, whole = (extract_prompt("responses", body).tokens for body in bodies[:2])
+    found = measure(*bodies, api="responses").cache_read
+    assert {"all": whole - 200 < found <= whole, "prompt": prompt - 200 < found <= prompt + 200}[read]
+
+
 def test_openai_keeps_a_prefix_for_half_an_hour_after_each_use() -> None:
     clock = Clock()
     cache, reads = PromptCache(clock), list[bool]()

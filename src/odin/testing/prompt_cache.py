@@ -255,6 +255,11 @@ def _extract_openai(body: dict[str, Any], head: list[bytes], talk: list[Any]) ->
     settings = ("openai", model, key, effort, *(body.get(name) for name in form))
     version = re.search(r"gpt-(\d+)(?:\.(\d+))?", model)
     if version is None or (int(version[1]), int(version[2] or 0)) < (5, 6):
+        # These models do not see the reasoning of earlier turns, whether it is sent or not.
+        # https://developers.openai.com/api/docs/guides/reasoning#preserve-reasoning-across-calls
+        kinds = [_get_kind(item) for item in talk]
+        prompt = max((at for at, kind in enumerate(kinds) if kind == "user"), default=0)
+        talk = [item for at, item in enumerate(talk) if at > prompt or kinds[at] != "reasoning"]
         return _extract_common(msgspec.json.encode(settings), head, talk, _LEAST, _INTERVALS.get(model, _STEP))
     return _extract_by_messages(_Prefix(*settings), head, talk)
 
@@ -292,7 +297,7 @@ def _get_kind(item: Any) -> str:
         return "developer"
     if found.get("role") == "tool" or str(found.get("type")).endswith("_output"):
         return "result"
-    return str(found.get("role", ""))
+    return str(found.get("role") or found.get("type", ""))
 
 
 def _extract_common(
