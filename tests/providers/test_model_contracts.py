@@ -8,7 +8,9 @@ from msgspec import json, structs
 from odin.core.errors import BadRequest
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolMessage, ToolResult
 from odin.core.provider import EFFORTS, Request
+from odin.providers.anthropic import AnthropicProvider
 from odin.providers.contracts import get_contract
+from odin.providers.http import HttpClient
 from odin.testing import ScriptedServer, call, fault, reply, say
 
 from .histories import TOOLS
@@ -181,6 +183,16 @@ async def test_a_refused_binding_is_answered_once_without_thinking() -> None:
             assert (await talk.step("and again")).text == "still here"
         sent = [count_thoughts(request.json) for request in server.requests]
     assert sent == [[], [1], [1, 1], [0, 0], [0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+
+
+async def test_all_models_of_a_server_share_what_it_does_not_know() -> None:
+    http = HttpClient({})
+    with ScriptedServer([say("ok")], repeat=True, betas=()) as server:
+        for model in CURRENT:
+            anthropic = AnthropicProvider(name="anthropic", base_url=server.url, api_key="k", http=http)
+            await get_reply(anthropic, Request(model, GO))
+        assert len(server.rejected) == 1
+    await http.close()
 
 
 async def test_what_the_api_drops_is_counted() -> None:

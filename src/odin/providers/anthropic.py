@@ -15,6 +15,7 @@ part of a `Text`, and the thinking after that says how many of its last characte
 
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -45,6 +46,7 @@ from odin.core.provider import (
 from odin.providers import errors
 from odin.providers.contracts import REASONING_ROOM, ModelContract, get_contract
 from odin.providers.errors import ApiErrorInfo, ErrorContext
+from odin.providers.http import HttpClient
 from odin.providers.payload import (
     NO_OUTPUT,
     BoundItems,
@@ -83,7 +85,7 @@ class AnthropicProvider(WireProvider):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._habits = _ServerHabits()
+        self._habits = _HABITS.setdefault(self._http, {}).setdefault(self.url, _ServerHabits())
 
     def resolve_url(self, base_url: str) -> str:
         return super().resolve_url(base_url if base_url.endswith(("/v1", self.path)) else f"{base_url}/v1")
@@ -137,6 +139,10 @@ class _ServerHabits:
         is_new = not sent <= self.refused
         self.refused |= sent
         return is_new
+
+
+_HABITS: WeakKeyDictionary[HttpClient, dict[str, _ServerHabits]] = WeakKeyDictionary()
+"""By the connections of a session and URL: all models of a server share what is known about it."""
 
 
 # --- request ---
