@@ -185,6 +185,28 @@ async def test_a_refused_binding_is_answered_once_without_thinking() -> None:
     assert sent == [[], [1], [1, 1], [0, 0], [0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Unexpected value(s) `thinking-display-updates-2026-08-18` for the `anthropic-beta` header.",
+        "invalid beta flag",
+        "thinking.adaptive.block_binding: Extra inputs are not permitted",
+        "thinking.adaptive.display: Input should be 'summarized' or 'omitted'",
+    ],
+)
+async def test_a_server_without_the_beta_features_is_asked_without_them(sentence: str) -> None:
+    with ScriptedServer([fault(400, message=sentence), say("ok"), say("ok")]) as server:
+        async with open_provider(server.url) as anthropic:
+            for _ in range(2):
+                message, _ = await get_reply(anthropic, Request("claude-opus-5-5", GO))
+                assert message.text == "ok"
+        first, second, third = server.requests
+    assert "anthropic-beta" in first.headers
+    for later in (second, third):
+        assert "anthropic-beta" not in later.headers
+        assert later.json["thinking"] == {"type": "adaptive", "display": "summarized"}
+
+
 async def test_all_models_of_a_server_share_what_it_does_not_know() -> None:
     http = HttpClient({})
     with ScriptedServer([say("ok")], repeat=True, betas=()) as server:

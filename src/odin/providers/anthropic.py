@@ -74,7 +74,7 @@ _EPHEMERAL = {"type": "ephemeral"}
 
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 UPDATES_BETA = "thinking-display-updates-2026-08-18"
-_BETA_PATTERN = compile_lazily(r"anthropic-beta|block_binding|thinking\S*display")
+_BETA_PATTERN = compile_lazily(r"anthropic.beta|beta flag|block_binding|thinking\S*display")
 
 
 class AnthropicProvider(WireProvider):
