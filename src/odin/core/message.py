@@ -90,7 +90,7 @@ class PromptMessage(Struct, frozen=True, tag="user", omit_defaults=True):
 
 
 class ReplyMessage(Struct, frozen=True, tag="assistant"):
-    """A complete reply. Its thinking is sent back only to the same `provider` and `model`."""
+    """A complete reply. Its thinking is sent back only to the same `provider`, to models that can read it."""
 
     parts: tuple[Text | Thinking | ToolCall, ...]
     provider: str = ""
