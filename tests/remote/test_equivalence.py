@@ -392,7 +392,7 @@ DIFFERENT = {
 _VARYING = re.compile(
     r"ask-\d+-\d+|\b[0-9a-f]{12}(?:[0-9a-f]{4})?\b|\b\d{17}\b|\d\d:\d\d:\d\d|/\S*\.local/state/odin/views/\S+"
 )
-_LEFT_OUT = {"seq", "ts", "by", "client", "duration_ms", "api_ms", "cost_usd", "metadata", "cached_at", "mtime"}
+_LEFT_OUT = {"seq", "ts", "by", "client", "duration_ms", "api_ms", "cost_usd", "metadata", "cached_at", "mtime", "sent"}
 
 
 class Comparable:

@@ -88,6 +88,14 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
+def find_installed(folder: Path) -> Referees | str:
+    """Return the programs in their pinned versions, or why they cannot be installed here."""
+    try:
+        return install(folder)
+    except NotInstalled as error:
+        return f"the referees of MCP cannot be installed: {error}"
+
+
 def install(folder: Path, versions: Versions | None = None) -> Referees:
     """Return the programs, which are installed in a folder named by their versions. Raise NotInstalled."""
     if given := os.environ.get("ODIN_REFEREES"):

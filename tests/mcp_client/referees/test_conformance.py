@@ -13,7 +13,7 @@ import pytest
 
 from odin.commands.mcp_serve import ServedSessions, make_server
 from odin.config import Options
-from tests.mcp_client.referees.install import NotInstalled, Referees, install
+from tests.mcp_client.referees.install import Referees, find_installed
 from tests.mcp_client.test_http import serve_app
 from tests.soak import SOAK, soak
 from tests.waiting import LIMIT_S
@@ -63,10 +63,10 @@ PARTLY = "server-stateless"
 @pytest.fixture(scope="module")
 def referees(request: pytest.FixtureRequest) -> Referees:
     cache: Any = request.config.cache
-    try:
-        return install(Path(cache.mkdir("mcp")))
-    except NotInstalled as error:
-        pytest.skip(f"the referees of MCP cannot be installed: {error}")
+    found = find_installed(Path(cache.mkdir("mcp")))
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
 
 
 def read_checks(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
