@@ -172,6 +172,14 @@ def test_reasoning_is_sent_back_in_a_tool_loop() -> None:
     }
 
 
+@pytest.mark.parametrize(("model", "is_kept"), [("gpt-5.5", False), ("gpt-5.6", True), ("gpt-6.1-sol", True)])
+def test_reasoning_of_earlier_turns_is_sent_to_models_that_keep_it(model: str, is_kept: bool) -> None:
+    earlier = make_history(Thinking("why", SEALED), LOOK, model=model)
+    answer = ReplyMessage((Text("done"),), "openai", model)
+    types = list_item_types(Request(model, (*earlier, answer, PromptMessage("and?"))))
+    assert ("reasoning" in types) == is_kept
+
+
 @pytest.mark.parametrize(
     "request_",
     [

@@ -29,7 +29,8 @@ class ModelContract(Struct, frozen=True, kw_only=True):
 
     `efforts`: lowest first; () if unknown, then the effort is sent as it was asked for. `reasons`: whether the model
     reasons unless told otherwise; None if unknown. `sampling`: temperature, top_p and top_k. `tool_apis`: in the order
-    of preference. `max_output`: only of models that are not in models.json.
+    of preference. `max_output`: only of models that are not in models.json. `keeps_thinking`: that of earlier turns
+    stays in the context.
 
     Of the OpenAI APIs: `chat_efforts` are those of Chat Completions, and `chat_tool_effort` is the only one with which
     it takes tools. `completion_limit`: its limit is `max_completion_tokens`. `freeform`: tools may be called with plain
@@ -39,9 +40,9 @@ class ModelContract(Struct, frozen=True, kw_only=True):
     take no effort. `signed_calls`: a call is sent back with a thought signature, and results may contain images.
 
     Of the Messages API: `thinking` are the accepted types, that of thinking requests first. `display` asks for
-    readable thinking; with `updates` its text is what the model says between two calls. `keeps_thinking`: that of
-    earlier turns stays in the context. `bound`: thinking is only valid behind the very prefix that it was made with.
-    `reads`: the models whose thinking it can use besides its own; with `-` at the end, all that begin so.
+    readable thinking; with `updates` its text is what the model says between two calls. `bound`: thinking is only
+    valid behind the very prefix that it was made with. `reads`: the models whose thinking it can use besides its own;
+    with `-` at the end, all that begin so.
     """
 
     efforts: tuple[Effort, ...] = ()
@@ -138,8 +139,8 @@ _CODEX = _make_gpt(*_UP_TO_HIGH)
 _GPT_5_2 = _make_gpt("none", *_NO_MAX)
 _GPT_5_PRO = replace(_make_gpt("medium", "high", "xhigh"), tool_apis=("responses",))
 _GPT_5_4 = _make_gpt("none", *_NO_MAX, chat_tool_effort="none")
-_GPT_6 = _make_gpt("none", *_UP_TO_XHIGH, chat_tool_effort="none")
-_GPT_6_1 = replace(_make_gpt(*_UP_TO_XHIGH), tool_apis=("responses",))
+_GPT_6 = replace(_make_gpt("none", *_UP_TO_XHIGH, chat_tool_effort="none"), keeps_thinking=True)
+_GPT_6_1 = replace(_make_gpt(*_UP_TO_XHIGH), tool_apis=("responses",), keeps_thinking=True)
 _GPT_OSS = ModelContract(efforts=_UP_TO_HIGH, chat_efforts=_UP_TO_HIGH, reasons=True)
 
 # --- Google ---

@@ -1,7 +1,7 @@
 """The OpenAI Responses API, without server-side state.
 
-Reasoning arrives encrypted. It is stored as the signature of a thinking part and sent back only inside the running tool
-loop, to the model that produced it.
+Reasoning arrives encrypted. It is stored as the signature of a thinking part and sent back to the model that produced
+it: to one that does not keep that of earlier turns, only inside the running tool loop.
 """
 
 from collections.abc import Iterator, Mapping
@@ -145,13 +145,13 @@ def _encode_input(
     request: Request, provider: str, reasons: bool, selection: ImageSelection | None, history: EncodedHistory | None
 ) -> bytes:
     history = choose_history(request, history)
-    loop = history.loop_start
+    first = 0 if get_contract(request.model).keeps_thinking else history.loop_start
     shown = selection or ImageBudget().select_images(request, history.has_images)
     freeform = _find_freeform(request)
 
     def encode(message: Message, index: int, ids: CallIdMap) -> list[dict[str, Any]]:
         if isinstance(message, ReplyMessage):
-            replay = reasons and index >= loop and may_replay(message, provider, request.model)
+            replay = reasons and index >= first and may_replay(message, provider, request.model)
             # The reply's items. Reasoning without a following item is dropped: the API rejects it.
             items: list[dict[str, Any]] = []
             for part in message.parts:
@@ -168,7 +168,7 @@ def _encode_input(
             return items
         return _encode_message(message, ids, shown)
 
-    return history.encode((request.model, request.images, reasons, loop, *freeform), encode)
+    return history.encode((request.model, request.images, reasons, first, *freeform), encode)
 
 
 def _encode_message(
