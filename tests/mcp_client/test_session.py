@@ -880,7 +880,7 @@ async def test_a_server_that_hangs_is_named_and_remembered(start_session: StartS
         True,
     )
     configure(home, {"bad": make_server_settings(fault="hang", mark=mark)}, connect_s=60, wait_s=600)
-    assert await run() == (f"{last}s, so it is not started now. `odin mcp` tries it again.", False)
+    assert await run() == (f"{last}, so it is not started now. `odin mcp` tries it again.", False)
     (stored,) = (home / ".cache/odin/mcp").glob("*.json")
     for failures in (1, 2):  # an hour later
         entry = json.loads(stored.read_bytes())

@@ -180,7 +180,7 @@ class SessionServers:
         for server in slow:
             why = "did not answer the last time, so the first request does not wait for it"
             if not server.is_due:
-                why = "did not answer the last times, so it is not started now. `odin mcp` tries it again"
+                why = "did not answer the last time, so it is not started now. `odin mcp` tries it again"
             self._warn_once(f"The MCP server {server.name} {why}.")
         for server in (*self._awaited, *(server for server in slow if server.is_due)):
             server.start()

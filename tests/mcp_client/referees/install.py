@@ -67,10 +67,13 @@ def find_newest(pinned: Versions) -> Versions:
     pip: dict[str, str] = {}
     for package in pinned.pip:
         asked = subprocess.run(
-            [uv, "pip", "compile", "-q", "--no-deps", "--no-annotate", "--no-header", "-"],
+            [uv, "pip", "compile", "-q", "--no-annotate", "--no-header", "-"],
             input=package, check=False, capture_output=True, text=True, timeout=LIMIT_S,
         )  # fmt: skip
-        pip[package] = asked.stdout.strip().partition("==")[2]
+        # the newest that can be installed here, with all that it needs
+        pip[package] = next(
+            (line[len(package) + 2 :] for line in asked.stdout.splitlines() if line.startswith(f"{package}==")), ""
+        )
     return Versions(npm, pip)
 
 
