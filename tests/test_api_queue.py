@@ -164,6 +164,6 @@ async def test_every_exit_reason_has_a_complete_result(
     assert (result.exit_reason, result.subtype, result.is_error) == (reason, subtype, reason != "end_turn")
     assert (result.num_turns, query.turn_count) == (1, 1)
     assert result.duration_ms >= result.duration_api_ms >= 0
-    assert result.usage["input_tokens"] > 0
+    assert result.usage["input_tokens"] + result.usage["cache_creation_input_tokens"] > 0
     assert (result.total_cost_usd or 0) > 0
     assert bool(result.errors) == (reason != "end_turn")
