@@ -3,6 +3,8 @@
 # It runs in the environment that has fastmcp.
 # pyright: basic, reportMissingImports=false
 
+import sys
+
 from fastmcp import Context, FastMCP
 from fastmcp.tools.base import ToolResult
 
@@ -28,4 +30,7 @@ def read_item(n: str) -> str:
     return f"item {n}"
 
 
-server.run(show_banner=False)
+if len(sys.argv) > 1:
+    server.run("http", show_banner=False, host="127.0.0.1", port=int(sys.argv[1]))
+else:
+    server.run(show_banner=False)
