@@ -451,7 +451,7 @@ class PlainCommands:
     async def run_status(self, rest: str) -> None:
         painter = TextPainter(self._err)
         for label, value in await gather_status(self._client):
-            write_text(self._err, f"{painter.paint(f'{label:<12}', 'dim')}{value}\n")
+            write_text(self._err, f"{painter.paint(f'{label:<11} ', 'dim')}{value}\n")
 
     async def run_diff(self, rest: str) -> None:
         files = await self._sessions.list_changes(parse_paths(rest))

@@ -161,7 +161,7 @@ async def _write_usage(app: SessionApp, colors: Palette, columns: int) -> Text:
 async def _write_status(app: SessionApp, colors: Palette, columns: int) -> Text:
     text = Text()
     for label, value in await gather_status(app.client):
-        text.append(f"{label:<14}", colors.dim)
+        text.append(f"{label:<13} ", colors.dim)
         text.append(f"{value}\n", colors.text)
     return text
 
