@@ -129,8 +129,9 @@ class Walk:
 
     async def run(self, steps: int) -> None:
         talk = await self.open()
-        for _ in range(steps):
-            action = self.random.choice(list(ACTIONS.elements()))
+        for step in range(steps):
+            # First a prompt: a session without one is not kept, and there would be nothing to resume.
+            action = self.random.choice(list(ACTIONS.elements())) if step else "say"
             self.done[action] += 1
             self.causes += action != "say"
             before = len(talk.all(ResultsPruned)) + len(talk.all(Compacted))
